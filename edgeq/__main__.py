@@ -1,0 +1,5 @@
+"""``python -m edgeq``."""
+
+from edgeq.cli.main import main
+
+main()

@@ -1,0 +1,129 @@
+"""What each scheme means in each framework: what is stored, and what is computed. Written once, here.
+
+``docs/schemes.md`` is this table, printed by ``python -m edgeq.spec.schemes``; a test keeps the two equal.
+What really ran on a device is not claimed here: each record reads it from the framework (``effective.macs``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeq.spec.names import BACKENDS, SCHEMES
+from edgeq.spec.note import Note
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One framework's reading of one scheme. ``not_offered`` is the reason where the framework lacks it."""
+
+    stored: str
+    computed: str
+    tool: str
+    not_offered: Note | None = None
+
+
+_MEANINGS: dict[tuple[str, str], Meaning] = {
+    ("openvino", "fp32"): Meaning(
+        "IR, float32 weights",
+        "float32: the precision hint is set to f32, because the plugin's own default is bf16 or f16 on some CPUs",
+        "openvino.convert_model, save_model",
+    ),
+    ("openvino", "fp16"): Meaning(
+        "IR, weights compressed to float16",
+        "float16 where the CPU plugin lists FP16 among its capabilities, else float32: then only storage is halved",
+        "openvino.save_model(compress_to_fp16=True)",
+    ),
+    ("openvino", "int8-static"): Meaning(
+        "IR with FakeQuantize, int8 weights per channel, activation ranges from calibration",
+        "convolution and linear layers in int8; what the plugin leaves in float stays float32",
+        "nncf.quantize, mixed preset",
+    ),
+    ("openvino", "int8-dynamic"): Meaning(
+        "IR, weights of convolution and linear layers compressed to int8",
+        "weights are decompressed; activations are quantized at run time only where the plugin does so "
+        "(linear layers, on CPUs that have it), else float32",
+        "nncf.compress_weights(INT8_ASYM)",
+    ),
+    ("tflite", "fp32"): Meaning(
+        "flatbuffer, float32 weights",
+        "float32 (XNNPACK)",
+        "litert-torch",
+    ),
+    ("tflite", "fp16"): Meaning(
+        "flatbuffer, float16 weights behind DEQUANTIZE",
+        "float32 (XNNPACK): weights are widened when the file is loaded",
+        "litert-quantizer, float casting",
+    ),
+    ("tflite", "int8-static"): Meaning(
+        "flatbuffer, int8 weights per channel, int8 activations, float32 input and output",
+        "int8 (XNNPACK), between one QUANTIZE and one DEQUANTIZE",
+        "litert-quantizer, static_wi8_ai8",
+    ),
+    ("tflite", "int8-dynamic"): Meaning(
+        "flatbuffer, int8 weights per channel, float32 activations",
+        "activations are quantized at run time, for convolution, depthwise and linear layers",
+        "litert-quantizer, dynamic_wi8_afp32",
+    ),
+    ("onnxruntime", "fp32"): Meaning("ONNX, float32", "float32 (MLAS)", "torch.onnx.export"),
+    ("onnxruntime", "fp16"): Meaning(
+        "ONNX, float16 weights and operators, float32 input and output",
+        "float16 for the operators for which the CPU provider has a float16 kernel; the others are computed in "
+        "float32 between two Casts",
+        "onnxconverter-common, convert_float_to_float16",
+    ),
+    ("onnxruntime", "int8-static"): Meaning(
+        "ONNX, QDQ, int8 or uint8 weights per channel, activation ranges from calibration",
+        "convolution and linear layers in int8",
+        "onnxruntime.quantization: quant_pre_process, quantize_static",
+    ),
+    ("onnxruntime", "int8-dynamic"): Meaning(
+        "ONNX, int8 weights of convolution and linear layers",
+        "ConvInteger and MatMulInteger, one scale a tensor, activations quantized at run time",
+        "onnxruntime.quantization: quant_pre_process, quantize_dynamic",
+    ),
+    ("pytorch", "fp32"): Meaning("TorchScript, frozen, float32", "float32 (oneDNN)", "torch.jit.trace, freeze"),
+    ("pytorch", "fp16"): Meaning(
+        "TorchScript, frozen, float16",
+        "float16: by oneDNN on CPUs with float16 arithmetic, else by a slow reference kernel",
+        "module.half(), torch.jit.trace, freeze",
+    ),
+    ("pytorch", "int8-static"): Meaning(
+        "TorchScript, int8 weights per channel, uint8 activations, ranges from calibration",
+        "convolution and linear layers in int8 (FBGEMM, oneDNN or QNNPACK)",
+        "torch.ao.quantization FX",
+    ),
+    ("pytorch", "int8-dynamic"): Meaning(
+        "TorchScript, int8 weights of linear layers only",
+        "linear layers in int8 with activations quantized at run time; convolutions stay float32, "
+        "because PyTorch has no dynamic convolution",
+        "torch.ao.quantization.quantize_dynamic",
+    ),
+}
+
+
+def meaning(backend: str, scheme: str) -> Meaning:
+    """What ``scheme`` means in ``backend``. Raises ``KeyError`` for names outside the contract."""
+    return _MEANINGS[backend, scheme]
+
+
+def as_markdown() -> str:
+    """The whole table as the page ``docs/schemes.md``."""
+    lines = [
+        "# What each scheme means in each framework",
+        "",
+        "Printed by `python -m edgeq.spec.schemes`; edit `edgeq/spec/schemes.py`, not this page. What really ran on a",
+        "device is in each record: `effective.macs` is the share of multiply-adds executed in each precision.",
+        "",
+    ]
+    for scheme in SCHEMES:
+        lines += [f"## {scheme}", "", "| framework | stored | computed | tool |", "|---|---|---|---|"]
+        for backend in BACKENDS:
+            found = meaning(backend, scheme)
+            computed = found.computed if found.not_offered is None else f"not offered: {found.not_offered.text}"
+            lines.append(f"| {backend} | {found.stored} | {computed} | {found.tool} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")
