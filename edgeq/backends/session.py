@@ -1,0 +1,83 @@
+"""What every backend gives: a ``Session`` that turns samples into logits, and says what it really runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeq.artifact import InputInfo
+
+Array = npt.NDArray[np.float32]
+
+#: Called with the position of the first sample of a finished block, and the block's logits ``[k, classes]``.
+Done = Callable[[int, Array], None]
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How a session uses the device.
+
+    ``streams`` samples are in flight at once in ``infer_many``; ``threads`` is the total, divided among the streams.
+    """
+
+    threads: int
+    streams: int = 1
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What took effect, read back from the framework wherever it can say so."""
+
+    threads: int
+    streams: int
+    batch: int
+    engine: str
+    """Such as ``MLAS``, ``XNNPACK (64 of 64 nodes delegated)``, ``oneDNN``."""
+    macs: dict[str, float]
+    """Share of multiply-adds executed in each precision (``fp32``, ``fp16``, ``bf16``, ``int8``); sums to 1."""
+    float_ops: dict[str, int] = field(default_factory=dict)
+    """Operators that run in float, by type and count, in a model that has quantized ones."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Anything else that the framework says of itself (hints in force, delegated nodes, ISA chosen)."""
+
+
+class Session(Protocol):
+    """A loaded model. One owner; ``infer`` and ``infer_many`` are not to be called at the same time."""
+
+    @property
+    def input(self) -> InputInfo:
+        """Shape, layout and dtype of one sample."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Number of logits a sample."""
+        ...
+
+    def infer(self, batch: Array) -> Array:
+        """Infers ``batch``, float32 ``[n, *input.shape]`` and contiguous; returns float32 logits ``[n, classes]``.
+
+        The result is the caller's: a later call does not change it. Uses all threads for this one batch.
+        """
+        ...
+
+    def infer_many(self, samples: Sequence[Array], done: Done) -> None:
+        """Infers all samples (each float32 ``[*input.shape]``), ``options.streams`` at a time.
+
+        Calls ``done(position, logits)`` for each finished block, from any thread, never two at the same time for the
+        same position; returns when every sample is done. A failure in any stream is raised here, after the others
+        have stopped. The logits array given to ``done`` is valid only during the call.
+        """
+        ...
+
+    def effective(self) -> Effective:
+        """What really runs. May run an inference; not to be called while timing."""
+        ...
+
+    def close(self) -> None:
+        """Frees the model. A closed session is not used again."""
+        ...
