@@ -1,0 +1,104 @@
+"""Accuracy, measured once an artifact and shared by its scenarios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from edgeq.artifact import Manifest
+from edgeq.files import write_json
+from edgeq.run.job import ACCURACY_DIR, AccuracyResult
+from edgeq.run.record import Accuracy
+from edgeq.spec.note import Note
+
+#: A top-1 more than this far below the same framework's fp32 is a loss that the tables gate on (3 points).
+MAX_TOP1_DROP = 0.03
+
+
+class ArtifactAccuracy:
+    """The accuracy run of one artifact: ``<run>/<model>/<backend>/<scheme>/accuracy/``."""
+
+    def __init__(self, backend_folder: Path, scheme: str, artifact_key: str) -> None:
+        self.scheme, self.key = scheme, artifact_key
+        self.folder = backend_folder / scheme / ACCURACY_DIR
+        self._fp32 = backend_folder / "fp32" / ACCURACY_DIR
+
+    def read(self) -> AccuracyResult | None:
+        """The outcome, where this artifact has one; a failed run is tried again."""
+        result = _read(self.folder)
+        usable = result is not None and result.artifact_key == self.key and result.status != "failed"
+        return result if usable else None
+
+    def conclude(self, failure: Note | None) -> AccuracyResult:
+        """The outcome after the worker has ended; ``failure`` says why it failed, or is None."""
+        result = None if failure else _read(self.folder)
+        if result is None:
+            reason = failure or Note(code="no-result", text="the worker ended without a result")
+            result = AccuracyResult(status="failed", artifact_key=self.key, reason=reason)
+            write_json(self.folder / "accuracy.json", result.model_dump(mode="json"))
+        return result
+
+    def describe(self, result: AccuracyResult) -> str:
+        """One line for the terminal."""
+        if result.accuracy is None:
+            return f"{result.status}: {result.reason.text if result.reason else ''}"
+        found = result.accuracy
+        return f"top-1 {found.top1:.1%}, top-5 {found.top5:.1%} on {found.n} images"
+
+    def for_record(self, result: AccuracyResult, manifest: Manifest) -> tuple[Accuracy | None, list[Note]]:
+        """What goes into the records of the artifact's cells: the figures with fp32 agreement, and warnings."""
+        if result.accuracy is None:
+            reason = result.reason or Note(code="no-result", text="no reason was recorded")
+            return None, [
+                Note(
+                    code=f"accuracy-{result.status}", text=f"accuracy was not measured: {reason.text}", hint=reason.hint
+                )
+            ]
+        fp32 = _read(self._fp32)
+        if fp32 is None or fp32.accuracy is None:
+            return result.accuracy, []
+        ours, theirs = _predictions(self.folder), _predictions(self._fp32)
+        agreement = float(np.mean(ours[:, 0] == theirs[:, 0])) if len(ours) == len(theirs) else None
+        found = result.accuracy.model_copy(update={"agreement_with_fp32": agreement})
+        return found, [] if manifest.weights.kind == "random" else loss_notes(found, fp32.accuracy)
+
+
+def loss_notes(found: Accuracy, fp32: Accuracy) -> list[Note]:
+    """The warning ``accuracy-loss``, where top-1 lies more than ``MAX_TOP1_DROP`` below fp32 on the same images."""
+    drop = fp32.top1 - found.top1
+    if drop <= MAX_TOP1_DROP:
+        return []
+    return [
+        Note(
+            code="accuracy-loss",
+            text=f"top-1 {found.top1:.1%}, {100 * drop:.1f} points below this framework's fp32 ({fp32.top1:.1%}) "
+            f"on {found.n} images",
+            hint="its speed is shown, but not ranked; another framework or scheme keeps the accuracy",
+        )
+    ]
+
+
+def write_result(folder: Path, result: AccuracyResult, top5: npt.NDArray[np.int32] | None) -> None:
+    """Writes predictions (``[n, 5]`` class indices by sample), then ``accuracy.json``, which makes them count."""
+    if top5 is not None:
+        np.save(folder / "predictions.npy", top5)
+    write_json(folder / "accuracy.json", result.model_dump(mode="json"))
+
+
+def _read(folder: Path) -> AccuracyResult | None:
+    path = folder / "accuracy.json"
+    if not path.is_file():
+        return None
+    try:
+        return AccuracyResult.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError:  # another schema: measured anew
+        return None
+
+
+def _predictions(folder: Path) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = np.load(folder / "predictions.npy")
+    return found

@@ -1,0 +1,121 @@
+"""A few inferences before LoadGen starts: is the output alive and near torch's, and how long will the run take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgeq.artifact import Manifest
+from edgeq.backends.session import Array, Session
+from edgeq.data.layout import to_layout
+from edgeq.logits import alive, distance
+from edgeq.run.record import OutputCheck
+from edgeq.spec.errors import EdgeqError
+from edgeq.spec.note import Note
+
+#: Warm-up goes on for this long, or for this many inferences, whichever takes longer, before the canary is timed.
+WARM_UP_S, WARM_UP_INFERENCES = 0.5, 3
+#: The canary's median is over at least this many inferences, in at least this many seconds.
+CANARY_INFERENCES, CANARY_S = 5, 0.5
+#: An output this many dB further from torch's than it was on the exporting machine is another computation.
+MAX_SQNR_DROP_DB = 6.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a query (all its samples), and how many inferences were made to find out."""
+
+    query_s: float
+    timed: int
+    warm_up: int
+
+
+def load_reference(manifest: Manifest, manifest_path: Path) -> tuple[Array, Array]:
+    """The model's reference samples (NCHW) and torch's float32 logits for them; verified by ``artifact.verify``."""
+    with np.load(manifest_path.parent / manifest.reference.file) as stored:
+        return stored["samples"], stored["logits"]
+
+
+def time_queries(session: Session, query: Sequence[Array], budget_s: float) -> Timing:
+    """Warms up and times queries of ``len(query)`` samples as the scenario will issue them.
+
+    A model so slow that a handful of inferences would eat the budget is timed by the fewest that tell: the first one
+    is left out wherever a second fits.
+    """
+    ask: Callable[[], None]
+    if len(query) == 1:
+        batch = query[0][None]
+
+        def ask() -> None:
+            session.infer(batch)
+    else:
+
+        def ask() -> None:
+            session.infer_many(query, lambda position, logits: None)
+
+    first = _seconds(ask)
+    if 2 * first > budget_s:
+        return Timing(first, 1, 0)
+    warm_up, began = 1, time.perf_counter()
+    while (
+        warm_up < WARM_UP_INFERENCES or time.perf_counter() - began < WARM_UP_S
+    ) and time.perf_counter() - began < budget_s:
+        ask()
+        warm_up += 1
+    times, began = [_seconds(ask)], time.perf_counter()
+    while (
+        len(times) < CANARY_INFERENCES or time.perf_counter() - began < CANARY_S
+    ) and time.perf_counter() - began < budget_s:
+        times.append(_seconds(ask))
+    return Timing(statistics.median(times), len(times), warm_up)
+
+
+def _seconds(ask: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    ask()
+    return time.perf_counter() - began
+
+
+def logits_of(session: Session, samples: Array, *, many: bool) -> Array:
+    """Logits of ``samples`` (NCHW), through the same path that the scenario will use."""
+    batch = to_layout(samples, session.input.layout)
+    if not many:
+        return np.concatenate([session.infer(batch[index : index + 1]) for index in range(len(batch))])
+    found = np.full((len(batch), session.classes), np.nan, np.float32)
+
+    def done(position: int, logits: Array) -> None:
+        found[position : position + len(logits)] = logits
+
+    session.infer_many(list(batch), done)
+    return found
+
+
+def check_output(found: Array, expected: Array, manifest: Manifest) -> tuple[OutputCheck, list[Note]]:
+    """Compares the device's logits with torch's, and with how far off they were on the exporting machine.
+
+    Raises:
+        EdgeqError: a dead output (code ``dead-output``), or a float32 artifact that does not compute torch's network here
+            (``output-differs``).
+    """
+    alive(found)
+    gap = distance(found, expected)
+    checked = OutputCheck(sqnr_db=gap.sqnr_db, top1_agreement=gap.top1_agreement, n=gap.n)
+    exported = manifest.check
+    if exported is None or gap.sqnr_db is None or exported.sqnr_db is None:
+        return checked, []
+    if gap.sqnr_db >= exported.sqnr_db - MAX_SQNR_DROP_DB or gap.sqnr_db > _PLENTY_DB:
+        return checked, []
+    what = f"the output lies {gap.sqnr_db:.1f} dB from torch's float32, where the exporting machine had {exported.sqnr_db:.1f} dB"
+    hint = "this CPU computes something else than the exporting one: export with --target for this device"
+    if manifest.scheme == "fp32":
+        raise EdgeqError("this device does not compute the exported network", what, hint, code="output-differs")
+    return checked, [Note(code="output-differs", text=what, hint=hint)]
+
+
+#: Above this an output is float32's for all that matters, whatever it was elsewhere.
+_PLENTY_DB = 60.0

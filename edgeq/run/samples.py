@@ -1,0 +1,67 @@
+"""The samples that a model's cells are fed with: the dataset's images, or synthetic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgeq.artifact import Manifest
+from edgeq.data.calibration import exclude_calibration
+from edgeq.data.images import list_images
+from edgeq.data.samples import prepare, synthetic
+from edgeq.spec.model import NO_MODEL_SPEC, load_model
+from edgeq.spec.names import NO_MODEL
+from edgeq.spec.note import Note
+from edgeq.spec.profile import Profile
+
+
+@dataclass(frozen=True)
+class ModelSamples:
+    """What a worker needs to open the samples, and what is to be said of them."""
+
+    spec: dict[str, Any]
+    """For ``edgeq.data.samples.open_samples``."""
+    dataset: str | None = None
+    preprocessing: str = "synthetic"
+    bad_images: list[str] = field(default_factory=list)
+    excluded: int = 0
+    warnings: list[Note] = field(default_factory=list)
+
+
+def samples_for(
+    model: str,
+    models_dir: Path,
+    profile: Profile,
+    dataset: Path | None,
+    seed: int,
+    manifests: Sequence[Manifest],
+    on_progress: Callable[[int, int], None],
+) -> ModelSamples:
+    """Preprocesses the dataset (cached), leaving out every image that any of the artifacts was calibrated on.
+
+    All artifacts of a model are then judged on the same images.
+
+    Raises:
+        RequestError: the dataset is unusable, or no image is left.
+    """
+    spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(models_dir, model)
+    if dataset is None or model == NO_MODEL:
+        return ModelSamples(synthetic(spec, profile.resident_samples, seed).to_spec())
+    images = list_images(dataset, spec.classes, spec.label_offset)
+    calibrated = {digest for manifest in manifests for digest in manifest.calibration.images}
+    samples, excluded = exclude_calibration(prepare(images, spec, on_progress), calibrated)
+    described = samples.describe()
+    bad = [image.name for image in samples.bad]
+    warnings = list(samples.warnings)
+    if profile.accuracy_samples and samples.count < profile.accuracy_samples:
+        warnings.append(
+            Note(
+                code="few-accuracy-images",
+                text=f"accuracy is measured on {samples.count} images, where the rules of "
+                f"profile {profile.name} ask for {profile.accuracy_samples}",
+                hint="use the whole validation set",
+            )
+        )
+    return ModelSamples(samples.to_spec(), str(dataset), described["preprocessing"], bad, excluded, warnings)

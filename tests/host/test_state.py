@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeq.host import state
+from tests.host import trees
+
+
+def _silent() -> str | None:
+    return None
+
+
+def test_pi4_tells_all(tmp_path: Path) -> None:
+    found = state.snapshot(trees.pi4(tmp_path), _silent)
+    assert found["frequency_mhz"] == [1500.0] * 4
+    assert found["governor"] == "ondemand"
+    assert found["temperature_c"] == {"cpu-thermal": 48.686}
+    assert found["throttled"] == {
+        "raw": "0x50005", "now": ["under-voltage", "throttled"], "since_boot": ["under-voltage", "throttled"],
+    }  # fmt: skip
+
+
+def test_vcgencmd_is_asked_where_sysfs_is_silent(tmp_path: Path) -> None:
+    found = state.throttled(tmp_path, lambda: "throttled=0x20000\n")
+    assert found == {"raw": "0x20000", "now": [], "since_boot": ["frequency capped"]}
+
+
+def test_a_virtual_machine_tells_little(tmp_path: Path) -> None:
+    found = state.snapshot(trees.sapphire_rapids(tmp_path), _silent)
+    assert found["frequency_mhz"] == [2100.0, 2100.0]
+    assert found["load"] == [1.38, 0.98, 0.51]
+    assert found["cpu_ticks"] == {"total": 1000, "steal": 20}
+    assert [found[key] for key in ("governor", "temperature_c", "throttled", "throttle_count")] == [None] * 4
+
+
+def test_x86_throttle_counts_are_summed(tmp_path: Path) -> None:
+    trees.write(
+        tmp_path, {f"sys/devices/system/cpu/cpu{n}/thermal_throttle/core_throttle_count": f"{n}" for n in (1, 2)}
+    )
+    assert state.snapshot(tmp_path, _silent)["throttle_count"] == 3
+
+
+def test_nothing_there_is_none_throughout(tmp_path: Path) -> None:
+    assert set(state.snapshot(tmp_path, _silent).values()) == {None}
+
+
+def test_this_machine_answers_in_json() -> None:
+    assert json.loads(json.dumps(state.snapshot(), allow_nan=False)).keys() == state.snapshot().keys()
+
+
+def test_steal_is_a_share_of_the_time_between() -> None:
+    before, after = {"cpu_ticks": {"total": 1000, "steal": 20}}, {"cpu_ticks": {"total": 1200, "steal": 70}}
+    assert state.steal_share(before, after) == pytest.approx(0.25)
+    assert state.steal_share(before, before) is None
+    assert state.steal_share({"cpu_ticks": None}, after) is None
+    assert state.steal_share({}, {}) is None
+
+
+@given(st.integers(min_value=0, max_value=2**32 - 1))
+def test_throttle_words_come_back(word: int) -> None:
+    assert state.parse_throttled(f"throttled={word:#x}\n") == word
+    assert state.parse_throttled(f"{word:x}\n") == word
+
+
+@given(st.text())
+def test_throttle_parser_takes_any_text(found: str) -> None:
+    assert state.parse_throttled(found) is None or found.strip()

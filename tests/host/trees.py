@@ -1,0 +1,89 @@
+"""Small ``/proc`` and ``/sys`` trees, as recorded on real machines and cut down to what is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+X86_VNNI_FLAGS = (
+    "fpu sse sse2 ss ht syscall nx lm pni ssse3 fma cx16 sse4_1 sse4_2 movbe popcnt avx f16c hypervisor avx2 avx512f "
+    "avx512dq avx512bw avx512vl avx_vnni avx512_bf16 avx512_vnni amx_bf16 avx512_fp16 amx_tile amx_int8"
+)
+EPYC_FLAGS = (
+    "fpu sse sse2 ht syscall nx lm pni ssse3 fma cx16 sse4_1 sse4_2 movbe popcnt avx f16c hypervisor avx2 sha_ni"
+)
+PI4_FEATURES = "fp asimd evtstrm crc32 cpuid"
+PI5_FEATURES = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
+
+
+def write(root: Path, files: dict[str, str | bytes]) -> Path:
+    """Writes ``files`` (path → content) under ``root``, and returns it."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return root
+
+
+def x86_cpuinfo(model: str, flags: str, *, threads: int, threads_per_core: int = 1, number: int = 207) -> str:
+    return "\n".join(
+        f"processor\t: {cpu}\nvendor_id\t: x\ncpu family\t: 6\nmodel\t\t: {number}\nmodel name\t: {model}\n"
+        f"cpu MHz\t\t: 2100.000\nphysical id\t: 0\ncore id\t\t: {cpu // threads_per_core}\nflags\t\t: {flags}\n"
+        for cpu in range(threads)
+    )
+
+
+def arm_cpuinfo(features: str, parts: list[int], model: str = "") -> str:
+    blocks = [
+        f"processor\t: {cpu}\nBogoMIPS\t: 108.00\nFeatures\t: {features}\nCPU implementer\t: 0x41\n"
+        f"CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0x{part:x}\nCPU revision\t: 3\n"
+        for cpu, part in enumerate(parts)
+    ]
+    return "\n".join(blocks) + (f"\nHardware\t: BCM2835\nRevision\t: c03111\nModel\t\t: {model}\n" if model else "")
+
+
+def sapphire_rapids(root: Path) -> Path:
+    """A virtual machine with a generic CPU name and VNNI, control groups of version 1."""
+    return write(root, {
+        "proc/cpuinfo": x86_cpuinfo("Intel(R) Xeon(R) Processor", X86_VNNI_FLAGS, threads=2),
+        "proc/sys/kernel/arch": "x86_64\n", "proc/sys/kernel/osrelease": "6.18.44\n",
+        "proc/meminfo": "MemTotal:       24684844 kB\nMemFree:          100 kB\nMemAvailable:   16000000 kB\n",
+        "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nNAME="Debian GNU/Linux"\n',
+        "proc/stat": "cpu  100 0 50 800 10 0 20 20 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n",
+        "proc/loadavg": "1.38 0.98 0.51 1/200 1234\n",
+    })  # fmt: skip
+
+
+def epyc(root: Path) -> Path:
+    """AVX2 without VNNI, two threads a core."""
+    return write(root, {
+        "proc/cpuinfo": x86_cpuinfo("AMD EPYC 7B13", EPYC_FLAGS, threads=4, threads_per_core=2, number=1),
+        "proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable: 7000000 kB\n",
+    })  # fmt: skip
+
+
+def pi4(root: Path) -> Path:
+    model = "Raspberry Pi 4 Model B Rev 1.1"
+    files: dict[str, str | bytes] = {
+        "proc/cpuinfo": arm_cpuinfo(PI4_FEATURES, [0xD08] * 4, model),
+        "proc/device-tree/model": model.encode() + b"\0",
+        "proc/sys/kernel/arch": "aarch64\n",
+        "sys/class/thermal/thermal_zone0/type": "cpu-thermal\n",
+        "sys/class/thermal/thermal_zone0/temp": "48686\n",
+        "sys/devices/platform/soc/soc:firmware/get_throttled": "50005\n",
+    }
+    for cpu in range(4):
+        base = f"sys/devices/system/cpu/cpu{cpu}"
+        files[f"{base}/cpufreq/scaling_cur_freq"] = "1500000\n"
+        files[f"{base}/cpufreq/scaling_governor"] = "ondemand\n"
+        # Some kernels count the cores anew in each cluster: core_id says too little, the siblings say it all.
+        files[f"{base}/topology/core_id"] = str(cpu % 2)
+        files[f"{base}/topology/thread_siblings_list"] = f"{cpu}\n"
+    return write(root, files)
+
+
+def pi5(root: Path) -> Path:
+    model = "Raspberry Pi 5 Model B Rev 1.0"
+    return write(root, {
+        "proc/cpuinfo": arm_cpuinfo(PI5_FEATURES, [0xD0B] * 4, model),
+        "proc/device-tree/model": model.encode() + b"\0",
+    })  # fmt: skip
