@@ -1,0 +1,97 @@
+"""LoadGen's accuracy log → the five best classes of every sample."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeq.loadgen.log import ACCURACY
+from edgeq.loadgen.sut import TOP
+from edgeq.spec.errors import EdgeqError
+
+Labels = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What was predicted for each sample of a library."""
+
+    best: Labels
+    """int32 ``[n, 5]`` by sample index: class indices, best first, -1 where there are fewer classes."""
+    repeats: int
+    """Answers beyond one a sample: LoadGen pads a multi-stream run to whole queries."""
+
+    @property
+    def n(self) -> int:
+        return len(self.best)
+
+    def top1(self, labels: npt.ArrayLike) -> float:
+        """Share of samples whose best class is the label, 0 to 1. ``labels``: ``[n]``, by sample index."""
+        return float((self.best[:, 0] == self._labels(labels)).mean())
+
+    def top5(self, labels: npt.ArrayLike) -> float:
+        """Share of samples whose label is among the five best classes, 0 to 1. ``labels``: ``[n]``."""
+        return float((self.best == self._labels(labels)[:, None]).any(axis=1).mean())
+
+    def agreement(self, other: Predictions) -> float:
+        """Share of samples for which both have the same best class, 0 to 1."""
+        return self.top1(other.best[:, 0])
+
+    def _labels(self, labels: npt.ArrayLike) -> npt.NDArray[Any]:
+        found = np.asarray(labels)
+        if found.shape != (self.n,):
+            raise ValueError(f"labels have shape {found.shape}, predictions are {self.n}")
+        return found
+
+
+def read_accuracy(log_dir: Path, total: int) -> Predictions:
+    """Reads ``mlperf_log_accuracy.json`` of an accuracy run that ``drive`` made over ``total`` samples.
+
+    Raises:
+        EdgeqError: the log is missing or damaged, a sample is missing, unknown, or answered twice in two ways (code
+            ``loadgen-log``).
+    """
+    path = log_dir / ACCURACY
+    best: Labels = np.full((total, TOP), -1, np.int32)
+    seen = np.zeros(total, bool)
+    entries = _entries(path)
+    for index, answer in entries:
+        if not 0 <= index < total:
+            raise _bad_log(path, f"it holds sample {index}; there are {total}")
+        if seen[index] and not np.array_equal(best[index], answer):
+            raise _bad_log(path, f"sample {index} has two different answers")
+        best[index], seen[index] = answer, True
+    if not seen.all():
+        missing = np.flatnonzero(~seen)
+        raise _bad_log(path, f"{len(missing)} of {total} samples are missing, the first is {missing[0]}")
+    return Predictions(best, len(entries) - total)
+
+
+def _entries(path: Path) -> list[tuple[int, Labels]]:
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        return [(int(entry["qsl_idx"]), _decode(entry["data"])) for entry in entries]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _bad_log(path, str(error) or type(error).__name__) from error
+
+
+def _decode(data: str) -> Labels:
+    """Hex of five int32, in the byte order of the machine that ran: all that edgeq runs on are little-endian."""
+    answer = np.frombuffer(bytes.fromhex(data), "<i4")
+    if len(answer) != TOP:
+        raise ValueError(f"an answer holds {len(answer)} classes, not {TOP}")
+    return answer.astype(np.int32)
+
+
+def _bad_log(path: Path, why: str) -> EdgeqError:
+    return EdgeqError(
+        f"LoadGen's log {path} can't be used",
+        why,
+        "run the accuracy run again; check that the disk is not full",
+        code="loadgen-log",
+    )

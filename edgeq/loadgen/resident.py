@@ -1,0 +1,73 @@
+"""LoadGen's sample library: what is resident while queries run, and the first failure of any callback."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+import numpy as np
+
+from edgeq.loadgen.protocols import Array, Library
+
+
+class Failure:
+    """The first exception of a run. None may pass into LoadGen, where it would be a segmentation fault."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def remember(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+
+    @contextlib.contextmanager
+    def interrupts(self) -> Iterator[None]:
+        """While inside, Ctrl-C is remembered and stops the run between two answers, never amid one."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def remember(signum: int, frame: FrameType | None) -> None:
+            self.remember(KeyboardInterrupt())
+
+        before = signal.signal(signal.SIGINT, remember)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+class Resident:
+    """The samples LoadGen asked to have in memory: one contiguous float32 array ``[n, *shape]`` and views of it.
+
+    Attributes:
+        batches: Sample index → view ``[1, *shape]``.
+        samples: Sample index → view ``[*shape]``.
+    """
+
+    def __init__(self, library: Library, layout: str, shape: Sequence[int], failure: Failure) -> None:
+        self._library, self._layout, self._shape = library, layout, tuple(shape)
+        self._failure = failure
+        self.batches: dict[int, Array] = {}
+        self.samples: dict[int, Array] = {}
+
+    def load(self, indices: list[int]) -> None:
+        """LoadGen's callback. Multi-stream pads its list with repeats: each index is loaded once."""
+        try:
+            self.unload([])
+            unique = list(dict.fromkeys(indices))
+            block: Array = np.empty((len(unique), *self._shape), np.float32)
+            self._library.load_into(block, unique, self._layout)
+            for row, index in enumerate(unique):
+                self.batches[index] = block[row : row + 1]
+                self.samples[index] = block[row]
+        except BaseException as error:
+            self._failure.remember(error)
+
+    def unload(self, indices: list[int]) -> None:
+        """LoadGen's callback; it always unloads all that it loaded."""
+        self.batches.clear()
+        self.samples.clear()
