@@ -1,0 +1,66 @@
+# edgeq: make run, make test. Needs Python 3.11 or newer, make and a C++ compiler; everything else goes into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS ?= all
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(EXTRAS)
+
+MODELS ?= mobilenet_v2
+BACKENDS ?=
+SCHEMES ?=
+SCENARIOS ?=
+PROFILE ?= quick
+WEIGHTS ?= auto
+DATASET ?=
+CALIBRATION ?=
+RESULTS ?= results
+
+each = $(foreach name,$(2),$(1) $(name))
+matrix = $(call each,--model,$(MODELS)) $(call each,--backend,$(BACKENDS)) $(call each,--scheme,$(SCHEMES))
+export_args = $(matrix) --weights $(WEIGHTS) $(if $(CALIBRATION),--calibration $(CALIBRATION))
+run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PROFILE) --results $(RESULTS) \
+	$(if $(DATASET),--dataset $(DATASET)) $(if $(RESUME),--resume)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup export run report test lint bench clean
+
+help:
+	@echo 'make run     export and measure MODELS (default: mobilenet_v2) on four frameworks, and print the tables'
+	@echo 'make test    lint, type checks and all tests'
+	@echo 'also: setup export report lint clean'
+	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION RESULTS RESUME=1 EXTRAS'
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'error: $(PYTHON) is older than Python 3.11'; echo '  try: make PYTHON=python3.11 setup'; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
+export: setup
+	$(BIN)/edgeq export $(export_args)
+
+# Cells whose artifact failed to export end as failed records, so a failed export does not stop the run.
+run: setup
+	@status=0; \
+	$(BIN)/edgeq export $(export_args) || status=$$?; \
+	if [ $$status -le 1 ]; then \
+		$(BIN)/edgeq run $(run_args) || status=$$?; \
+		if [ $$status -le 1 ]; then $(BIN)/edgeq report --results $(RESULTS) || status=$$?; fi; \
+	fi; exit $$status
+
+report: setup
+	$(BIN)/edgeq report --results $(RESULTS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) build *.egg-info models/*/artifacts

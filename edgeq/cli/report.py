@@ -1,0 +1,36 @@
+"""``edgeq report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgeq.cli import options
+from edgeq.spec.errors import DONE
+
+
+@click.command("report", short_help="Turn records into comparison tables.")
+@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
+@click.option("--format", "formats", default="md,csv", show_default=True, help="Comma-separated: md, csv.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Where the files go. Default: report/ under --results.",
+)
+@options.results
+def command(runs: tuple[Path, ...], formats: str, out: Path | None, results: Path) -> int:
+    """Writes the comparison tables of the newest run of each device (or of the runs named), and prints them.
+
+    \b
+    Example: edgeq report results/my-device/20261130T204512Z-quick --out tables
+    """
+    from edgeq.report import print_report, write_report
+
+    wanted = {name.strip() for name in formats.split(",") if name.strip()}
+    written = write_report(results, list(runs) or None, out or results / "report", wanted)
+    print_report(results, list(runs) or None)
+    click.echo("written: " + ", ".join(str(path) for path in written), err=True)
+    return DONE

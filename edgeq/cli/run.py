@@ -1,0 +1,95 @@
+"""``edgeq run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgeq.cli import options
+from edgeq.cli.display import RunDisplay
+from edgeq.spec.errors import DONE, FELL_SHORT
+from edgeq.spec.names import BACKENDS, NULL, SCENARIOS, SCHEMES, STUDY_SCENARIOS
+
+
+@click.command("run", short_help="Measure cells with MLPerf LoadGen.")
+@options.model
+@options.backend
+@options.scheme
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help=f"A LoadGen scenario ({', '.join(STUDY_SCENARIOS)}); may repeat. Default: these.",
+)
+@click.option("--profile", default="quick", show_default=True, help="How long and how strictly: a file of --scenarios.")
+@click.option(
+    "--dataset",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Labelled images: adds an accuracy run for each artifact, and feeds the timed runs.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of synthetic samples.")
+@click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
+@options.threads
+@options.results
+@options.models_dir
+@click.option(
+    "--scenarios",
+    "scenarios_dir",
+    type=click.Path(path_type=Path),
+    default=Path("scenarios"),
+    show_default=True,
+    help="Folder of profiles.",
+)
+@options.as_json
+def command(
+    models: tuple[str, ...],
+    backends: tuple[str, ...],
+    schemes: tuple[str, ...],
+    scenarios: tuple[str, ...],
+    profile: str,
+    dataset: Path | None,
+    seed: int,
+    resume: bool,
+    threads: int | None,
+    results: Path,
+    models_dir: Path,
+    scenarios_dir: Path,
+    as_json: bool,
+) -> int:
+    """Measures every cell (model/backend/scheme/scenario) in a fresh process, and leaves a record for each.
+
+    Backend null runs no model: its cells show what LoadGen and edgeq themselves cost. Exit code 1 where a cell failed
+    or was invalid; a skipped cell has its reason in its record.
+
+    \b
+    Example: edgeq run --model mobilenet_v2 --backend tflite --scheme fp32 --scheme int8-static
+    """
+    from edgeq.host import cpu, device
+    from edgeq.run.runner import Runner, RunRequest
+    from edgeq.spec.profile import load_profile
+
+    chosen_backends = options.chosen("backend", backends, (*BACKENDS, NULL), BACKENDS)
+    no_model = set(chosen_backends) == {NULL}
+    request = RunRequest(
+        models_dir=models_dir,
+        results=results,
+        models=() if no_model else options.chosen_models(models_dir, models),
+        backends=chosen_backends,
+        schemes=options.chosen("scheme", schemes, SCHEMES, SCHEMES),
+        scenarios=options.chosen("scenario", scenarios, SCENARIOS, STUDY_SCENARIOS),
+        profile=load_profile(scenarios_dir, profile),
+        threads=threads or cpu.physical_cores(),
+        target=cpu.target(),
+        device=device.describe(),
+        dataset=dataset,
+        seed=seed,
+        resume=resume,
+    )
+    with RunDisplay(as_json) as display:
+        records = Runner(request, display).run()
+    display.conclude(records)
+    return FELL_SHORT if any(record.status in ("failed", "invalid") for record in records) else DONE

@@ -1,0 +1,36 @@
+"""Records → tables. Reads records and nothing else; pandas is loaded only when a report is made."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgeq.spec.errors import EdgeqError
+
+
+def write_report(results: Path, runs: Sequence[Path] | None, out: Path, formats: set[str]) -> list[Path]:
+    """Writes the report's files. See ``edgeq.report.output.write_report``; also raises as ``require`` does."""
+    require()
+    from edgeq.report import output
+
+    return output.write_report(results, runs, out, formats)
+
+
+def print_report(results: Path, runs: Sequence[Path] | None = None) -> None:
+    """Prints the report to the terminal. See ``edgeq.report.output.print_report``; also raises as ``require`` does."""
+    require()
+    from edgeq.report import output
+
+    output.print_report(results, runs)
+
+
+def require() -> None:
+    """Raises ``EdgeqError`` (``not-installed``) where pandas is missing."""
+    if importlib.util.find_spec("pandas") is None:
+        raise EdgeqError(
+            "no report can be made here",
+            "pandas is not installed",
+            "run: pip install -c constraints.txt 'edgeq[report]', or copy the results folder to a machine that has it",
+            code="not-installed",
+        )

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from edgeq.report import require
+from edgeq.report.output import as_json, build, print_report, write_report
+from edgeq.report.render import escape
+from edgeq.spec.errors import EdgeqError, RequestError
+from edgeq.spec.note import Note
+from tests.report.factory import PI, QEMU, null_record, record, run_info, study, write_run
+
+
+def page(results: Path, out: Path) -> str:
+    write_report(results, None, out, {"md"})
+    return (out / "report.md").read_text()
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def test_the_answer_comes_first_and_names_figure_gain_and_cost(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert text.index("## Answers") < text.index("### Summary")
+    assert (
+        "single-stream: openvino int8-static is fastest, 2.60 ms at p90, 5.38x as fast as the slowest framework's fp32 "
+        "(tflite, 14.0 ms at p90). Top-1 79.5 % of 372 images, 0.8 points below its own fp32."
+    ) in text
+    assert "20.8 ms at p90 a query of 8 samples" in text
+
+
+def test_a_lossy_cell_is_shown_flagged_and_not_ranked(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    text = page(tmp_path / "r", tmp_path / "o")
+    ranked = [line for line in text.splitlines() if line.startswith("| - | pytorch | int8-static")]
+    assert len(ranked) == 3
+    assert all("loses too much accuracy (18.0 points of top-1) | [1]" in line for line in ranked)
+    assert any("62.3" in line and "[1] not ranked" in line for line in text.splitlines())
+    assert "[1] **accuracy-loss** (pytorch int8-static): top-1 is 18.0 points below" in text
+
+
+def test_skipped_failed_and_invalid_cells_stand_with_reason_and_hint(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    write_report(tmp_path / "r", None, tmp_path / "o", {"csv"})
+    found = {(row["framework"], row["scheme"]): row for row in rows_of(tmp_path / "o/not-measured.csv")}
+    assert found["pytorch", "fp16"]["scenario"] == "multi-stream, offline"
+    assert found["pytorch", "fp16"]["why"].startswith("too-slow: the canary took 409 ms")
+    assert found["onnxruntime", "int8-dynamic"]["what to do"] == "run it again with --resume"
+    assert "not valid: 71.4 samples/s" in found["tflite", "int8-dynamic"]["why"]
+
+
+def test_no_two_tables_disagree(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    write_report(tmp_path / "r", None, tmp_path / "o", {"csv"})
+    summary = {(row["framework"], row["precision"]): row for row in rows_of(tmp_path / "o/summary.csv")}
+    columns = ("single-stream p90 ms", "multi-stream p90 ms (8 samples a query)", "offline samples/s")
+    checked = 0
+    for row in rows_of(tmp_path / "o/ranking.csv"):
+        column = next(name for name in columns if name.split()[0] in row["table"])
+        shown = summary.get((row["framework"], row["precision"]))
+        if shown and row[column] != "-":
+            assert shown[column].split(" (")[0] == row[column]
+            if "(" in shown[column]:
+                assert shown[column].split("(")[1].rstrip(")") == row["against its fp32"]
+            checked += 1
+    assert checked > 35
+
+
+def test_every_csv_row_says_device_run_weights_profile_and_warnings(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    for path in write_report(tmp_path / "r", None, tmp_path / "o", {"csv"}):
+        for row in rows_of(path):
+            assert (row["device"], row["run"], row["profile"]) == ("xeon", "r1", "quick")
+            assert {"weights", "warnings"} <= row.keys()
+    cells = rows_of(tmp_path / "o/cells.csv")
+    assert len(cells) == 48
+    assert {row["warnings"] for row in cells} == {"", "accuracy-loss", "high-memory"}
+
+
+def test_random_weights_are_said_over_every_table_and_in_the_answer(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study(weights="random"))
+    text = page(tmp_path / "r", tmp_path / "o")
+    lines = [line for line in text.splitlines() if line.startswith("*device: ")]
+    assert len(lines) == 6
+    assert all("random, seed 0 (accuracy means nothing; speed and size are real)" in line for line in lines)
+    assert "> Weights: random, seed 0. Accuracy means nothing" in text
+    assert "The weights are random, so that this says nothing of accuracy" in text
+    assert "top-1 % (n = 372)" not in text
+    assert "**random-weights** (all measured cells)" in text
+
+
+def test_an_interrupted_run_shows_its_gaps(tmp_path: Path) -> None:
+    write_run(
+        tmp_path / "r",
+        study(["single-stream"]),
+        planned=["mobilenet_v2/tflite/fp32/offline", "vgg19/tflite/fp32/offline"],
+    )
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert "The run ended early: 1 of 17 cells have not been run yet" in text
+    assert "offline: no cell can be ranked (1 not run yet)" in text
+    assert "| tflite | fp32 | offline | not run yet |" in text
+    assert "## vgg19 on" in text
+
+
+def test_a_corrupt_record_is_named_in_the_report(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "r", study(["offline"]))
+    (folder / "mobilenet_v2/tflite/fp32/offline/record.json").write_text("{")
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert "tflite/fp32/offline/record.json is not a record" in text
+    assert re.search(r"\| tflite \| fp32 \| offline \| corrupt \|", text)
+
+
+def test_emulated_figures_are_kept_out_of_every_comparison(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study(["offline"]))
+    write_run(tmp_path / "r", [record("mobilenet_v2/tflite/int8-static/offline", 0.0123, device=QEMU)], device=QEMU)
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert "kept out of the comparison" in text
+    assert "81301" not in text
+    assert "## Emulated devices" in text
+    assert "offline: openvino int8-static is fastest" in text
+
+
+def test_two_devices_never_share_a_ranking_and_each_row_says_its_device(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study(["offline"]))
+    write_run(tmp_path / "r", [record("mobilenet_v2/tflite/fp32/offline", 99, device=PI)], device=PI)
+    write_report(tmp_path / "r", None, tmp_path / "o", {"md", "csv"})
+    text = (tmp_path / "o/report.md").read_text()
+    assert text.count("### Ranking, offline") == 2
+    assert "| Raspberry Pi 4 Model B | 1 | tflite | fp32 | 10.1 |" in text
+
+
+def test_overhead_has_a_table_of_its_own(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [*study(["offline"]), null_record("single-stream", 3.7)])
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert "## Harness overhead" in text
+    assert "| single-stream | ok | 3.70 | 3.70 |" in text
+    assert "null" not in text.split("## Harness overhead")[0]
+
+
+def test_older_runs_are_mentioned(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study(["offline"]))
+    write_run(tmp_path / "r", [record("vgg19/tflite/fp32/offline", run=run_info("old", day="2025-01-01"))], run="old")
+    assert "1 other runs are not (old)" in page(tmp_path / "r", tmp_path / "o")
+
+
+def test_an_unknown_format_names_those_there_are_and_writes_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study(["offline"]))
+    with pytest.raises(RequestError, match="md, csv") as caught:
+        write_report(tmp_path / "r", None, tmp_path / "o", {"md", "html"})
+    assert caught.value.code == "unknown-format"
+    assert not (tmp_path / "o").exists()
+
+
+def test_markdown_tables_have_as_many_cells_in_every_row(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    width = None
+    for line in page(tmp_path / "r", tmp_path / "o").splitlines():
+        if not line.startswith("|"):
+            width = None
+            continue
+        cells = len(re.findall(r"(?<!\\)\|", line))
+        assert width in (None, cells)
+        width = cells
+
+
+@pytest.mark.parametrize("width", [60, 110, 200])
+def test_the_terminal_shows_answers_and_summary_whatever_its_width(width: int, tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    console = Console(width=width, file=io.StringIO(), record=True)
+    print_report(tmp_path / "r", None, console)
+    text = console.export_text()
+    assert "int8-static is fastest" in text
+    assert ("top-5 %" in text.split("Cells without")[0].split("In report.md")[0]) == (width == 200)
+    assert "[1] accuracy-loss" in text
+
+
+def test_the_json_is_strict_and_whole(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    value = json.loads(json.dumps(as_json(build(tmp_path / "r")), allow_nan=False))
+    assert len(value["cells"]) == 48
+    assert len(next(iter(value["answers"].values()))) == 3
+
+
+@given(st.text())
+def test_an_escaped_cell_is_one_line_and_ends_nothing(text: str) -> None:
+    shown = escape(text)
+    assert "\n" not in shown
+    assert "<" not in shown
+    assert not re.search(r"(?<!\\)(\\\\)*\|", shown)
+
+
+def test_a_device_without_pandas_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EdgeqError, match="pandas is not installed") as caught:
+        require()
+    assert "edgeq[report]" in caught.value.hint
+
+
+def test_paths_in_notes_come_through_whole(tmp_path: Path) -> None:
+    note = Note(code="x", text="see ../shared/a.txt.", hint="use ../b ...")
+    write_run(tmp_path / "r", [record("m/tflite/fp32/offline", warnings=[note])])
+    assert "see ../shared/a.txt. *To do:* use ../b ..." in page(tmp_path / "r", tmp_path / "o")
