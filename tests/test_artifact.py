@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 
 from edgeq.artifact import (
-    CalibrationInfo,
     FileEntry,
-    InputInfo,
-    Manifest,
     Reference,
-    WeightsInfo,
     find_manifest,
     manifest_path,
     read_manifest,
@@ -21,6 +17,7 @@ from edgeq.artifact import (
 from edgeq.files import sha256_file
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
+from tests.manifests import manifest
 
 NAMES = {"model": "m", "backend": "tflite", "scheme": "fp32"}
 
@@ -32,18 +29,11 @@ def _artifact(models: Path, target: str = "any", **changes: Any) -> Path:
     file.write_bytes(b"the model's bytes")
     reference.write_bytes(b"the answers")
     fields: dict[str, Any] = {
-        **NAMES,
         "target": target,
-        "status": "ok",
         "files": [FileEntry(name=file.name, sha256=sha256_file(file), bytes=file.stat().st_size)],
-        "key": "k",
-        "weights": WeightsInfo(kind="random", name="random, seed 0", sha256="w", seed=0),
-        "calibration": CalibrationInfo(kind="synthetic", count=1, seed=0, sha256="c"),
-        "input": InputInfo(shape=(3, 8, 8), layout="NCHW"),
-        "classes": 10,
         "reference": Reference(file="../reference.npz", sha256=sha256_file(reference)),
     }
-    write_manifest(path, Manifest(**{**fields, **changes}))
+    write_manifest(path, manifest(**{**fields, **changes}))
     return path
 
 

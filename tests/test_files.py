@@ -14,9 +14,14 @@ from edgeq.spec.errors import EdgeqError
 def test_a_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     write_text(path, "old")
-    with pytest.raises(RuntimeError, match="amid"), atomic_path(path) as temporary:
-        temporary.write_text("half of it")
-        raise RuntimeError("amid")
+
+    def write_half() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_text("half of it")
+            raise RuntimeError("amid")
+
+    with pytest.raises(RuntimeError, match="amid"):
+        write_half()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -69,8 +69,8 @@ class Session(Protocol):
         """Infers all samples (each float32 ``[*input.shape]``), ``options.streams`` at a time.
 
         Calls ``done(position, logits)`` for each finished block, from any thread, never two at the same time for the
-        same position; returns when every sample is done. A failure in any stream is raised here, after the others
-        have stopped. The logits array given to ``done`` is valid only during the call.
+        same position; returns when every sample is done. A failure in any stream, or of ``done`` itself, is raised here,
+        after the others have stopped. The logits array given to ``done`` is valid only during the call.
         """
         ...
 

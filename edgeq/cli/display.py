@@ -171,7 +171,8 @@ class RunDisplay(_Display, Watcher):
     def ended(self, record: Record) -> None:
         self._done += 1
         self.warn(record.warnings, only=("random-weights", "mixed-weights", "bad-images", "saturation"))
-        text = f"\\[{self._done}/{self._total}] {record.cell}  [{_COLOUR[record.status]}]{record.status}[/]  {figure(record)}"
+        status = f"[{_COLOUR[record.status]}]{record.status}[/]"
+        text = f"\\[{self._done}/{self._total}] {record.cell}  {status}  {figure(record)}"
         codes = sorted({note.code for note in record.warnings} - {"random-weights"})
         text += f"  [yellow]({', '.join(codes)})[/]" if codes else ""
         self.line(text + self._time_left())

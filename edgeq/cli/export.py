@@ -22,8 +22,8 @@ from edgeq.spec.names import BACKENDS, SCHEMES, check_names
     default="auto",
     show_default=True,
     metavar="pretrained|random|auto|FILE",
-    help="Float32 weights: torchvision's pretrained ones (downloaded), seeded random ones, a .safetensors or .pth file, "
-    "or auto: pretrained, and random with a warning where they can't be had.",
+    help="Float32 weights: torchvision's pretrained ones (downloaded), seeded random ones, a .safetensors or .pth "
+    "file, or auto: pretrained, and random with a warning where they can't be had.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and of the choice of images.")
 @click.option(

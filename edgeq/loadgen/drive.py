@@ -14,7 +14,7 @@ import numpy as np
 from edgeq.files import write_error
 from edgeq.loadgen import log, sut
 from edgeq.loadgen.plan import Plan
-from edgeq.loadgen.protocols import Array, Library, System
+from edgeq.loadgen.protocols import Array, Layout, Library, System
 from edgeq.loadgen.resident import Failure, Resident
 from edgeq.loadgen.settings import apply, check_in_force, loadgen_module
 from edgeq.spec.errors import EdgeqError
@@ -25,7 +25,7 @@ DRIFT = 1e-2
 
 
 def drive(
-    system: System, library: Library, plan: Plan, log_dir: Path, layout: str, input_shape: Sequence[int]
+    system: System, library: Library, plan: Plan, log_dir: Path, layout: Layout, input_shape: Sequence[int]
 ) -> log.Outcome:
     """Runs LoadGen by ``plan``; leaves its logs in ``log_dir`` and returns what they say.
 

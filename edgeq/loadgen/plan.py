@@ -19,8 +19,8 @@ OFFLINE_SLACK = 1.3
 ANSWER_S = 6e-7
 
 #: A query, and offline a sample, takes at least so many times that, however fast the system: a lower expectation than
-#: this would only pre-generate queries in vain (measured with ``null``: 12 to 15, and 2.5 to 3.5).
-QUERY_FLOOR, SAMPLE_FLOOR = 12, 2.5
+#: this would only pre-generate queries in vain (measured with ``null``: 12 to 15, and 1.2 to 3.5).
+QUERY_FLOOR, SAMPLE_FLOOR = 12, 1.0
 
 #: Memory that LoadGen and its Python binding take for what they generate before a run, as measured (6.0.17, x86-64).
 BYTES_PER_QUERY, BYTES_PER_QUERY_SAMPLE, BYTES_PER_OFFLINE_SAMPLE = 430, 40, 200

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 Done = Callable[[int, Array], None]
+Layout = Literal["NCHW", "NHWC"]
 
 
 class System(Protocol):
@@ -40,6 +41,6 @@ class Library(Protocol):
         """How many samples there are; indices are 0 to ``count - 1``."""
         ...
 
-    def load_into(self, out: Array, indices: Sequence[int], layout: str) -> None:
+    def load_into(self, out: Array, indices: Sequence[int], layout: Layout) -> None:
         """Fills ``out``, float32 ``[len(indices), *shape]``, with the samples at ``indices`` in ``layout``."""
         ...

@@ -10,7 +10,7 @@ from types import FrameType
 
 import numpy as np
 
-from edgeq.loadgen.protocols import Array, Library
+from edgeq.loadgen.protocols import Array, Layout, Library
 
 
 class Failure:
@@ -48,7 +48,7 @@ class Resident:
         samples: Sample index → view ``[*shape]``.
     """
 
-    def __init__(self, library: Library, layout: str, shape: Sequence[int], failure: Failure) -> None:
+    def __init__(self, library: Library, layout: Layout, shape: Sequence[int], failure: Failure) -> None:
         self._library, self._layout, self._shape = library, layout, tuple(shape)
         self._failure = failure
         self.batches: dict[int, Array] = {}

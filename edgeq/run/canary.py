@@ -99,8 +99,8 @@ def check_output(found: Array, expected: Array, manifest: Manifest) -> tuple[Out
     """Compares the device's logits with torch's, and with how far off they were on the exporting machine.
 
     Raises:
-        EdgeqError: a dead output (code ``dead-output``), or a float32 artifact that does not compute torch's network here
-            (``output-differs``).
+        EdgeqError: a dead output (code ``dead-output``), or a float32 artifact that does not compute torch's network
+            here (``output-differs``).
     """
     alive(found)
     gap = distance(found, expected)
@@ -110,7 +110,10 @@ def check_output(found: Array, expected: Array, manifest: Manifest) -> tuple[Out
         return checked, []
     if gap.sqnr_db >= exported.sqnr_db - MAX_SQNR_DROP_DB or gap.sqnr_db > _PLENTY_DB:
         return checked, []
-    what = f"the output lies {gap.sqnr_db:.1f} dB from torch's float32, where the exporting machine had {exported.sqnr_db:.1f} dB"
+    what = (
+        f"the output lies {gap.sqnr_db:.1f} dB from torch's float32, "
+        f"where the exporting machine had {exported.sqnr_db:.1f} dB"
+    )
     hint = "this CPU computes something else than the exporting one: export with --target for this device"
     if manifest.scheme == "fp32":
         raise EdgeqError("this device does not compute the exported network", what, hint, code="output-differs")

@@ -64,7 +64,7 @@ def _frameworks(backends: dict[str, dict[str, str]]) -> list[Finding]:
 def _loadgen() -> list[Finding]:
     if importlib.util.find_spec("mlperf_loadgen") is not None:
         return []
-    hint = "run: pip install -c constraints.txt mlcommons-loadgen (without a wheel it is built: apt install g++ python3-dev)"
+    hint = "run: pip install -c constraints.txt mlcommons-loadgen (no wheel for ARM: first apt install g++ python3-dev)"
     return [Finding(Note(code="no-loadgen", text="MLPerf LoadGen is not installed", hint=hint), wrong=True)]
 
 

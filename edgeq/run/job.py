@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from edgeq.run.record import Accuracy, RunInfo
+from edgeq.run.record import Accuracy, LoadgenInfo, RunInfo
 from edgeq.spec.names import Cell
 from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile
@@ -36,6 +36,8 @@ class WorkerJob(BaseModel):
     """Where the logs and the result go."""
     run: RunInfo
     device: dict[str, Any]
+    ms_per_sample: float | None = None
+    """Measured by an earlier try that LoadGen ended too soon; plans instead of the canary."""
     accuracy: Accuracy | None = None
     """Of the artifact, where it was measured before: goes into the record as it is."""
     warnings: list[Note] = []
@@ -49,4 +51,4 @@ class AccuracyResult(BaseModel):
     artifact_key: str
     reason: Note | None = None
     accuracy: Accuracy | None = None
-    loadgen: dict[str, Any] | None = None
+    loadgen: LoadgenInfo | None = None

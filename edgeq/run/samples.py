@@ -16,6 +16,9 @@ from edgeq.spec.names import NO_MODEL
 from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile
 
+#: Synthetic samples that are timed are not the ones that synthetic calibration saw with the same seed.
+SEED_OFFSET = 2_000_003
+
 
 @dataclass(frozen=True)
 class ModelSamples:
@@ -48,8 +51,8 @@ def samples_for(
     """
     spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(models_dir, model)
     if dataset is None or model == NO_MODEL:
-        return ModelSamples(synthetic(spec, profile.resident_samples, seed).to_spec())
-    images = list_images(dataset, spec.classes, spec.label_offset)
+        return ModelSamples(synthetic(spec, profile.resident_samples, seed + SEED_OFFSET).to_spec())
+    images = list_images(dataset, spec.classes, spec.label_offset, on_progress=on_progress)
     calibrated = {digest for manifest in manifests for digest in manifest.calibration.images}
     samples, excluded = exclude_calibration(prepare(images, spec, on_progress), calibrated)
     described = samples.describe()

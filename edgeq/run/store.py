@@ -41,12 +41,12 @@ class RunFolder:
         record = read_record(path)
         return None if record.status == "failed" else record
 
-    def keep_failed(self, cell: Cell) -> None:
-        """Renames a failed record out of the way of the next try: results are added to, never overwritten."""
+    def set_aside(self, cell: Cell) -> None:
+        """Renames a record out of the way of the next try: results are added to, never overwritten."""
         path = self.record(cell)
         if path.is_file():
-            number = 1 + sum(1 for _ in path.parent.glob("record.failed-*.json"))
-            path.rename(path.with_name(f"record.failed-{number}.json"))
+            number = 1 + sum(1 for _ in path.parent.glob("record.try-*.json"))
+            path.rename(path.with_name(f"record.try-{number}.json"))
 
 
 def create_run(results: Path, device: str, profile: str, request: dict[str, Any], cells: Sequence[Cell]) -> RunFolder:

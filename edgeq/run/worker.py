@@ -6,6 +6,7 @@ Imports no framework but the cell's own, and that inside its backend.
 from __future__ import annotations
 
 import json
+import math
 import platform
 import resource
 import sys
@@ -15,23 +16,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgeq import __version__
 from edgeq.artifact import Manifest, find_manifest, read_manifest, verify
 from edgeq.backends import installed, open_session
 from edgeq.backends.null import open_null
 from edgeq.backends.session import Array, Session, SessionOptions
+from edgeq.data.layout import to_layout
 from edgeq.data.samples import SampleSet, open_samples
 from edgeq.events import die_with_parent, emit
 from edgeq.host import memory, state
 from edgeq.loadgen.accuracy import read_accuracy
 from edgeq.loadgen.drive import drive
 from edgeq.loadgen.log import Outcome
-from edgeq.loadgen.plan import Planning, plan_run
+from edgeq.loadgen.plan import ANSWER_S, Planning, plan_run
+from edgeq.loadgen.settings import loadgen_module
+from edgeq.loadgen.sut import answer_cost
 from edgeq.logits import distance
 from edgeq.run.accuracy import write_result
-from edgeq.run.canary import Timing, check_output, load_reference, logits_of, time_queries
+from edgeq.run.canary import check_output, load_reference, logits_of, time_queries
 from edgeq.run.job import AccuracyResult, WorkerJob
 from edgeq.run.record import (
     Accuracy,
@@ -51,14 +53,14 @@ from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import NO_MODEL_SPEC
 from edgeq.spec.names import NULL
 from edgeq.spec.note import Note
-from edgeq.spec.profile import MultiStream
+from edgeq.spec.profile import MultiStream, Offline
 
 #: Limits of the phases, in seconds, for the runner's watchdog: a load may read 600 MB from a slow card.
 LOAD_LIMIT_S, CHECK_LIMIT_S, READ_LIMIT_S = 300.0, 300.0, 120.0
 #: LoadGen may take this many times its estimate, and this much on top, before the runner calls it hung.
 HANG_FACTOR, HANG_SLACK_S = 4.0, 60.0
-#: Offline and accuracy canaries time this many samples a stream at once.
-CANARY_SAMPLES_A_STREAM = 4
+#: Offline canaries time at least this many samples a stream at once, about so many seconds' worth, and at most so many.
+CANARY_SAMPLES_A_STREAM, CANARY_QUERY_S, CANARY_SAMPLES = 4, 0.05, 1024
 #: Shares of the largest logit within which the output before and after the run must agree to be called the same.
 STABLE = 1e-3
 
@@ -80,6 +82,8 @@ class Worker:
         self.notes: list[Note] = list(job.warnings)
         self.manifest: Manifest | None = None
         self.manifest_file: Path | None = None
+        self.expected: Array | None = None
+        """Torch's float32 logits for the reference samples."""
 
     @property
     def scenario(self) -> str:
@@ -91,8 +95,7 @@ class Worker:
         session = self._load()
         samples = open_samples(self.job.samples)
         reference, before = self._reference(session, samples)
-        timing = self._canary(session, reference)
-        planning = self._plan(timing, samples)
+        planning = self._plan(self._canary(session, reference), samples)
         budget = self.job.profile.cell_budget_s
         if planning.seconds > budget:
             return self._record("skipped", _too_slow(self.known["canary"], planning.seconds, budget, "cell_budget_s"))
@@ -120,8 +123,7 @@ class Worker:
         assert self.manifest is not None
         key = self.manifest.key
         reference, _ = self._reference(session, samples)
-        timing = self._canary(session, reference)
-        planning = self._plan(timing, samples)
+        planning = self._plan(self._canary(session, reference), samples)
         budget = self.job.profile.accuracy_budget_s
         if planning.seconds > budget:
             reason = _too_slow(self.known["canary"], planning.seconds, budget, "accuracy_budget_s")
@@ -133,6 +135,7 @@ class Worker:
             )
         predictions = read_accuracy(self.job.folder / "loadgen", samples.count)
         session.close()
+        assert samples.labels is not None  # a dataset without labels is refused when it is listed
         found = Accuracy(
             top1=predictions.top1(samples.labels),
             top5=predictions.top5(samples.labels),
@@ -167,52 +170,61 @@ class Worker:
         if self.manifest is None or self.manifest_file is None:
             reference = samples.load([0], "NCHW")
         else:
-            reference, self._expected = load_reference(self.manifest, self.manifest_file)
+            reference, self.expected = load_reference(self.manifest, self.manifest_file)
         began = time.perf_counter()
         first = logits_of(session, reference[:1], many=False)
         self.known["first_inference_ms"] = (time.perf_counter() - began) * 1e3
         return reference, first
 
-    def _canary(self, session: Session, reference: Array) -> Timing:
-        emit("phase", name="warm-up", limit_s=max(CHECK_LIMIT_S, 2 * self.job.profile.cell_budget_s))
-        per_query = self._samples_per_query()
+    def _canary(self, session: Session, reference: Array) -> Canary:
+        """Times a few queries as the scenario will issue them; ``estimate_s`` is filled in by ``_plan``."""
+        budget = self.job.profile.cell_budget_s
+        emit("phase", name="warm-up", limit_s=max(CHECK_LIMIT_S, 2 * budget))
         first_s = self.known["first_inference_ms"] / 1e3
-        budget = self.job.profile.cell_budget_s / 4
-        if first_s * per_query / self.streams > budget:  # one more sample tells as much as a whole query would
-            per_query = 1
-        samples = np.resize(np.arange(len(reference)), per_query)
-        batch = _layout(reference[samples], session)
-        timing = time_queries(session, list(batch), budget)
+        per_query, parallel = self._samples_per_query(first_s), 1
+        if first_s * per_query / self.streams > budget / 4:
+            # One more sample tells whether the cell fits its budget; a whole query might alone exceed it.
+            per_query, parallel = 1, self.streams
+        samples = to_layout(reference, session.input.layout)
+        timing = time_queries(session, [samples[index % len(samples)] for index in range(per_query)], budget / 4)
         self.known["warmup"] = timing.warm_up + 1
-        self._per_sample_s = timing.query_s / per_query
-        if per_query == 1 and self._samples_per_query() > 1:
-            self._per_sample_s /= self.streams
-        return timing
+        return Canary(ms_per_sample=timing.query_s / per_query / parallel * 1e3, n=timing.timed, estimate_s=0)
 
-    def _samples_per_query(self) -> int:
-        """How many samples the canary asks for at once: a query of the scenario, or a few a stream in offline."""
-        if self.scenario == "offline":
-            return CANARY_SAMPLES_A_STREAM * self.streams
+    def _samples_per_query(self, first_s: float) -> int:
+        """How many samples the canary asks for at once: a query of the scenario, or in offline enough to fill it.
+
+        ``first_s`` is what the first inference took: the rate of many samples does not show in a handful of fast ones.
+        """
         settings = self.job.profile.scenario(self.scenario)
+        if isinstance(settings, Offline):
+            fill = math.ceil(CANARY_QUERY_S * self.streams / first_s)
+            return min(max(fill, CANARY_SAMPLES_A_STREAM * self.streams), CANARY_SAMPLES)
         return settings.samples_per_query if isinstance(settings, MultiStream) else 1
 
-    def _plan(self, timing: Timing, samples: SampleSet) -> Planning:
-        unit = 1 if self.scenario == "offline" else self._samples_per_query()
+    def _plan(self, canary: Canary, samples: SampleSet) -> Planning:
+        settings = self.job.profile.scenario(self.scenario)
+        unit = settings.samples_per_query if isinstance(settings, MultiStream) else 1
+        ms_per_sample = self.job.ms_per_sample or canary.ms_per_sample
+        # Only a system as fast as none comes near the cost of an answer itself, which bounds the rate.
+        answer_s = answer_cost(loadgen_module()) if self.cell.backend == NULL else ANSWER_S
         planning = plan_run(
-            self.job.profile, self.scenario, self._per_sample_s * unit, samples.count, mode=self.job.mode
+            self.job.profile,
+            self.scenario,
+            ms_per_sample / 1e3 * unit,
+            samples.count,
+            mode=self.job.mode,
+            answer_s=answer_s,
         )
-        self.known["canary"] = Canary(
-            ms_per_sample=self._per_sample_s * 1e3, n=timing.timed, estimate_s=planning.seconds
-        )
+        self.known["canary"] = canary.model_copy(update={"estimate_s": planning.seconds})
         self.notes += planning.notes
         return planning
 
     def _check(self, session: Session, reference: Array, first: Array) -> tuple[Array, OutputCheck | None]:
         emit("phase", name="output check", limit_s=CHECK_LIMIT_S)
         found = logits_of(session, reference, many=self.streams > 1)
-        if self.manifest is None:
+        if self.manifest is None or self.expected is None:
             return found, None
-        checked, notes = check_output(found, self._expected, self.manifest)
+        checked, notes = check_output(found, self.expected, self.manifest)
         self.notes += notes
         if not _same(first, found[:1]):
             self.notes.append(
@@ -279,12 +291,6 @@ class Worker:
     def _record(self, status: Any, reason: Note | None) -> Record:
         warnings = list(dict.fromkeys(self.notes))
         return Record(cell=self.cell, status=status, reason=reason, run=self.job.run, warnings=warnings, **self.known)
-
-
-def _layout(samples: Array, session: Session) -> Array:
-    from edgeq.data.layout import to_layout
-
-    return to_layout(samples, session.input.layout)
 
 
 def _too_slow(canary: Canary, estimate_s: float, budget_s: float, setting: str) -> Note:

@@ -1,0 +1,222 @@
+"""One family's artifacts of one model, in a process of its own: ``python -m edgeq.export.child JOB``.
+
+Each artifact is built in a scratch folder, loaded and run from there, and only then moved to its place; its manifest
+is written last. What fails, fails alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from edgeq.artifact import (
+    ANY_TARGET,
+    FileEntry,
+    InputInfo,
+    Manifest,
+    artifacts_dir,
+    manifest_path,
+    read_manifest,
+    stem,
+    write_manifest,
+)
+from edgeq.backends import installed, open_session
+from edgeq.backends.session import SessionOptions
+from edgeq.events import die_with_parent, emit
+from edgeq.export.check import check
+from edgeq.export.family import Built, Exporter, FloatSource, Recipe
+from edgeq.export.keys import artifact_key, tool_versions
+from edgeq.export.prepare import Prepared, PrepareJob, calibration_of, log_path, read_prepared, work_dir
+from edgeq.files import sha256_file
+from edgeq.host.device import describe
+from edgeq.spec.errors import EdgeqError
+from edgeq.spec.model import ModelSpec, load_model
+from edgeq.spec.note import Note
+
+
+class FamilyJob(BaseModel):
+    """What a family's child is told."""
+
+    model_config = ConfigDict(extra="forbid")
+    prepare: PrepareJob
+    backend: str
+    schemes: list[str]
+    target: str
+
+
+def exporter_of(backend: str) -> Exporter:
+    """The exporter file of a backend."""
+    return cast(Exporter, importlib.import_module(f"edgeq.export.{backend}"))
+
+
+class Family:
+    """The float network, loaded once, and the artifacts made of it one after the other."""
+
+    def __init__(self, job: FamilyJob) -> None:
+        self.job = job
+        self.models_dir, self.model = job.prepare.models_dir, job.prepare.model
+        self.spec: ModelSpec = load_model(self.models_dir, self.model)
+        self.prepared: Prepared = read_prepared(self.models_dir, self.model)
+        self.exporter = exporter_of(job.backend)
+        self.folder = artifacts_dir(self.models_dir, self.model) / job.backend
+        self._source: FloatSource | None = None
+
+    def source(self) -> FloatSource:
+        """The float network with its weights; built at the first call."""
+        if self._source is None:
+            from safetensors.torch import load_file
+
+            from edgeq.export.network import build_network
+
+            work = work_dir(self.models_dir, self.model)
+            module = build_network(self.spec, self.job.prepare.seed)
+            module.load_state_dict(load_file(work / "float.safetensors"), strict=True)
+            family = work / self.job.backend
+            family.mkdir(parents=True, exist_ok=True)
+            self._source = FloatSource(
+                spec=self.spec,
+                module=module.eval(),
+                work=family,
+                calibration=calibration_of(self.job.prepare, self.spec).samples,
+            )
+        return self._source
+
+    def blank(self, scheme: str, recipe: Recipe) -> Manifest:
+        """The manifest of an artifact that is not there yet."""
+        channels, height, width = self.spec.input_shape
+        return Manifest(
+            model=self.model,
+            backend=self.job.backend,
+            scheme=scheme,
+            target=recipe.target,
+            status="failed",
+            key=artifact_key(self.exporter, self.job.backend, scheme, recipe, self.prepared, self.spec),
+            weights=self.prepared.weights,
+            calibration=self.prepared.calibration,
+            details=recipe.settings,
+            versions={**tool_versions(self.exporter), **installed(self.job.backend)},
+            host=describe(),
+            input=InputInfo(shape=(channels, height, width), layout="NCHW"),
+            classes=self.spec.classes,
+            reference=self.prepared.reference,
+            layers=self.prepared.layers,
+            warnings=self.prepared.warnings,
+        )
+
+    def export(self, scheme: str) -> Manifest:
+        """Builds, checks and places one artifact; a failure becomes its manifest's reason."""
+        recipe = self.exporter.recipe(scheme, self.job.target)
+        manifest = self.blank(scheme, recipe)
+        path = manifest_path(self.models_dir, self.model, self.job.backend, scheme, recipe.target)
+        try:
+            manifest = self._build(manifest, recipe, path)
+        except EdgeqError as error:
+            if error.code in ("disk-full", "cannot-write"):
+                raise
+            manifest = manifest.model_copy(update={"reason": Note.of(error)})
+        except Exception as error:  # any tool may raise anything; the cause goes into the manifest and the log
+            traceback.print_exc()
+            manifest = manifest.model_copy(update={"reason": self._tool_failed(scheme, error)})
+        if manifest.status == "failed":
+            remove_artifact(path)
+        write_manifest(path, manifest)
+        return manifest
+
+    def _build(self, manifest: Manifest, recipe: Recipe, path: Path) -> Manifest:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=self.folder, prefix=".partial-"))
+        try:
+            name = stem(manifest.scheme, recipe.target)
+            built = self.exporter.build(self.source(), manifest.scheme, recipe, scratch, name)
+            manifest = self._described(manifest, built)
+            manifest = manifest.model_copy(update={"check": self._check(manifest, built.files[0])})
+            remove_artifact(path)
+            for file in built.files:
+                file.replace(self.folder / file.name)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return manifest.model_copy(update={"status": "ok", "warnings": [*manifest.warnings, *loss_notes(manifest)]})
+
+    def _described(self, manifest: Manifest, built: Built) -> Manifest:
+        files = [FileEntry(name=f.name, sha256=sha256_file(f), bytes=f.stat().st_size) for f in built.files]
+        details: dict[str, Any] = {**manifest.details, **built.details}
+        return manifest.model_copy(update={"files": files, "input": built.input, "details": details})
+
+    def _check(self, manifest: Manifest, file: Path) -> Any:
+        with np.load(work_dir(self.models_dir, self.model) / "check.npz") as answers:
+            samples, logits = answers["samples"], answers["logits"]
+        session = open_session(manifest, file, SessionOptions(threads=self.job.prepare.threads))
+        try:
+            return check(session, manifest, samples, logits, self._fp32_bytes(manifest))
+        finally:
+            session.close()
+
+    def _tool_failed(self, scheme: str, error: BaseException) -> Note:
+        """An exception out of a framework's tool, as a reason."""
+        text = " ".join(str(error).split())[:300]
+        return Note(
+            code="export-failed",
+            text=f"{scheme}: {type(error).__name__}: {text}",
+            hint=f"the whole story is in {log_path(self.models_dir, self.model, self.job.backend)}",
+        )
+
+    def _fp32_bytes(self, manifest: Manifest) -> int | None:
+        """Bytes of this family's fp32 artifact from the same weights, or None where there is none."""
+        if manifest.scheme == "fp32":
+            return manifest.bytes
+        path = manifest_path(self.models_dir, self.model, self.job.backend, "fp32", ANY_TARGET)
+        if not path.is_file():
+            return None
+        fp32 = read_manifest(path)
+        return fp32.bytes if fp32.status == "ok" and fp32.weights.sha256 == manifest.weights.sha256 else None
+
+
+def loss_notes(manifest: Manifest) -> Iterator[Note]:
+    """What the check found that a reader of the figures must know."""
+    from edgeq.logits import LOW_SQNR_DB
+
+    found = manifest.check
+    if found is not None and found.sqnr_db is not None and found.sqnr_db < LOW_SQNR_DB:
+        yield Note(
+            code="low-agreement",
+            text=f"logits lie {found.sqnr_db:.1f} dB from float32 (SQNR on {found.n} calibration samples; "
+            f"top-1 agrees on {found.top1_agreement:.0%})",
+            hint="measure accuracy with --dataset before trusting this artifact",
+        )
+
+
+def remove_artifact(manifest: Path) -> None:
+    """Removes an artifact, its manifest first, so that no moment shows a manifest without its file."""
+    manifest.unlink(missing_ok=True)
+    for file in manifest.parent.glob(f"{manifest.stem}.*"):
+        if file.suffix in (".xml", ".bin", ".tflite", ".onnx", ".data", ".pt") and file.stem == manifest.stem:
+            file.unlink()
+
+
+def main(argv: list[str]) -> int:
+    die_with_parent()
+    job = FamilyJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
+    try:
+        family = Family(job)
+        for scheme in job.schemes:
+            emit("start", scheme=scheme)
+            manifest = family.export(scheme)
+            emit("done", scheme=scheme, manifest=manifest.model_dump(mode="json", by_alias=True))
+    except EdgeqError as error:
+        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,45 @@
+"""What an artifact depends on, as one hash: the same key means that there is nothing to export anew."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from edgeq.artifact import SCHEMA
+from edgeq.export.family import Exporter, Recipe
+from edgeq.export.prepare import Prepared
+from edgeq.files import sha256_file, sha256_json
+from edgeq.spec.model import ModelSpec
+
+
+def tool_versions(exporter: Exporter) -> dict[str, str]:
+    """Distribution → version of the tools that a family exports with; ``missing`` where one is not installed."""
+    versions = {}
+    for tool in exporter.TOOLS:
+        try:
+            versions[tool] = importlib.metadata.version(tool)
+        except importlib.metadata.PackageNotFoundError:
+            versions[tool] = "missing"
+    return versions
+
+
+def artifact_key(
+    exporter: Exporter, backend: str, scheme: str, recipe: Recipe, prepared: Prepared, spec: ModelSpec
+) -> str:
+    """Hash over weights, calibration set, model spec, recipe, tool versions and the exporter's own code."""
+    code = [sha256_file(path) for path in sorted(Path(__file__).parent.glob(f"{backend}*.py"))]
+    return sha256_json(
+        {
+            "schema": SCHEMA,
+            "backend": backend,
+            "scheme": scheme,
+            "target": recipe.target,
+            "settings": recipe.settings,
+            "weights": prepared.weights.sha256,
+            "calibration": prepared.calibration.sha256,
+            "reference": prepared.reference.sha256,
+            "spec": spec.model_dump(mode="json"),
+            "tools": tool_versions(exporter),
+            "code": code,
+        }
+    )
