@@ -202,17 +202,27 @@ def verify(path: Path, manifest: Manifest, *, model: str, backend: str, scheme: 
             again,
             code="wrong-artifact",
         )
-    if manifest.status == "failed":
-        reason = manifest.reason or Note(code="export-failed", text="its export failed")
-        raise EdgeqError(
-            f"{model}/{backend}/{scheme} was not exported", reason.text, reason.hint or again, code="export-failed"
-        )
+    exported(manifest)
     for entry in [
         *manifest.files,
         FileEntry(**manifest.reference.model_dump(include={"sha256"}), name=manifest.reference.file, bytes=-1),
     ]:
         _verify_file(path.parent / entry.name, entry, again)
     return path.parent / manifest.files[0].name
+
+
+def exported(manifest: Manifest) -> None:
+    """Raises ``EdgeqError`` (code ``export-failed``, with the export's own reason) where there is no artifact."""
+    if manifest.status == "ok":
+        return
+    what = f"{manifest.model}/{manifest.backend}/{manifest.scheme}"
+    reason = manifest.reason or Note(code="export-failed", text="no reason was recorded")
+    raise EdgeqError(
+        f"{what} was not exported",
+        reason.text,
+        reason.hint or f"run: edgeq export --model {manifest.model}",
+        code="export-failed",
+    )
 
 
 def _verify_file(file: Path, entry: FileEntry, again: str) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from edgeq.artifact import CalibrationInfo
 from edgeq.data import synthetic as _synthetic
 from edgeq.data.images import BadImage, Image, ImageSet, Progress, list_images
@@ -91,9 +89,9 @@ def choose_calibration(
 
 
 def _seeded_order(images: ImageSet, seed: int) -> list[Image]:
+    """By a hash of seed and content: an image that is added to the folder or leaves it moves no other one."""
     unique = {entry.sha256: entry for entry in images.entries}
-    ordered = [unique[digest] for digest in sorted(unique)]
-    return [ordered[position] for position in np.random.default_rng(seed).permutation(len(ordered))]
+    return [unique[digest] for digest in sorted(unique, key=lambda digest: sha256_json([seed, digest]))]
 
 
 def _prepare_first(

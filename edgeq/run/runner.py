@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from edgeq.artifact import Manifest, find_manifest, read_manifest
+from edgeq.artifact import Manifest, exported, find_manifest, read_manifest
 from edgeq.events import Child, cause_of_death
 from edgeq.files import write_error, write_json
 from edgeq.host.memory import OomKills, oom_kills
@@ -163,6 +163,7 @@ class Runner:
         if cell.backend != NULL:
             try:
                 manifest = self._manifest(cell)
+                exported(manifest)
             except EdgeqError as error:
                 return self._write(Record.failed(cell, Note.of(error), info, **self._known(cell)))
             warnings += manifest.warnings
