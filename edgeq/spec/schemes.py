@@ -60,9 +60,10 @@ _MEANINGS: dict[tuple[str, str], Meaning] = {
         "litert-quantizer, static_wi8_ai8",
     ),
     ("tflite", "int8-dynamic"): Meaning(
-        "flatbuffer, int8 weights per channel, float32 activations",
-        "activations are quantized at run time, for convolution, depthwise and linear layers",
-        "litert-quantizer, dynamic_wi8_afp32",
+        "flatbuffer, int8 weights per channel of convolution and linear layers; depthwise weights and activations float32",
+        "convolution and linear layers in int8, activations quantized at run time; depthwise layers in float32, for which "
+        "XNNPACK has no dynamic kernel",
+        "litert-quantizer, dynamic_wi8_afp32 without DEPTHWISE_CONV_2D",
     ),
     ("onnxruntime", "fp32"): Meaning("ONNX, float32", "float32 (MLAS)", "torch.onnx.export"),
     ("onnxruntime", "fp16"): Meaning(
@@ -81,19 +82,22 @@ _MEANINGS: dict[tuple[str, str], Meaning] = {
         "ConvInteger and MatMulInteger, one scale a tensor, activations quantized at run time",
         "onnxruntime.quantization: quant_pre_process, quantize_dynamic",
     ),
-    ("pytorch", "fp32"): Meaning("TorchScript, frozen, float32", "float32 (oneDNN)", "torch.jit.trace, freeze"),
+    ("pytorch", "fp32"): Meaning(
+        "TorchScript, frozen, float32, channels-last", "float32 (oneDNN)", "torch.fx fuse, torch.jit.trace, freeze"
+    ),
     ("pytorch", "fp16"): Meaning(
-        "TorchScript, frozen, float16",
+        "TorchScript, frozen, float16 weights, channels-last; float32 input and output, cast inside",
         "float16: by oneDNN on CPUs with float16 arithmetic, else by a slow reference kernel",
-        "module.half(), torch.jit.trace, freeze",
+        "torch.fx fuse, torch.jit.trace, half, freeze",
     ),
     ("pytorch", "int8-static"): Meaning(
         "TorchScript, int8 weights per channel, uint8 activations, ranges from calibration",
-        "convolution and linear layers in int8 (FBGEMM, oneDNN or QNNPACK)",
-        "torch.ao.quantization FX",
+        "convolution and linear layers in int8 (oneDNN or FBGEMM on x86, QNNPACK on ARM); for x86 without VNNI activations "
+        "have 7 bits and depthwise layers stay float32",
+        "torch.ao.quantization FX, ReLU6 fused",
     ),
     ("pytorch", "int8-dynamic"): Meaning(
-        "TorchScript, int8 weights of linear layers only",
+        "TorchScript, int8 weights per channel of linear layers only",
         "linear layers in int8 with activations quantized at run time; convolutions stay float32, "
         "because PyTorch has no dynamic convolution",
         "torch.ao.quantization.quantize_dynamic",

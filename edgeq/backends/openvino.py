@@ -1,0 +1,182 @@
+"""OpenVINO IR on the CPU plugin: one static-batch model, one request (latency) or several at once (throughput)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeq.artifact import InputInfo, Manifest
+from edgeq.backends import openvino_graph
+from edgeq.backends.macs import shares
+from edgeq.backends.pool import StreamPool
+from edgeq.backends.session import Array, Done, Effective, SessionOptions
+from edgeq.spec.errors import EdgeqError
+from edgeq.spec.note import Note
+
+if TYPE_CHECKING:
+    import openvino
+
+#: In the plugin's message where a layer has no kernel (see ``_compile``).
+_NO_PRIMITIVE = "could not create a primitive"
+_NO_DYNAMIC = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
+
+def open_session(manifest: Manifest, path: Path, options: SessionOptions) -> OpenVINOSession:
+    """Compiles the IR at ``path`` (its ``.bin`` beside it) for the CPU.
+
+    Raises:
+        EdgeqError: OpenVINO refuses the file (code ``load-failed``).
+    """
+    return OpenVINOSession(manifest, path, options)
+
+
+class OpenVINOSession:
+    """A compiled model. Every hint that changes the precision or the threads is set, none is left to the device.
+
+    Float32 artifacts and the float parts of quantized ones compute in float32 (the plugin's own default is bf16 or
+    f16 on CPUs that have it); fp16 artifacts compute in float16 only where the plugin lists it.
+    """
+
+    def __init__(self, manifest: Manifest, path: Path, options: SessionOptions) -> None:
+        import openvino
+
+        self._manifest, self._path = manifest, path
+        self._core = openvino.Core()
+        self._config = self._hints(options)
+        self._warnings: list[Note] = []
+        try:
+            self._compiled = self._compile()
+        except Exception as error:  # OpenVINO has no error class of its own: RuntimeError and others.
+            raise EdgeqError(
+                f"OpenVINO cannot load {path}",
+                _last_line(error),
+                "run: edgeq export, to write the artifact anew",
+                code="load-failed",
+            ) from error
+        jobs = 1 if options.streams == 1 else int(self._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        self._requests = [self._compiled.create_infer_request() for _ in range(jobs)]
+        self._pool = StreamPool(jobs)
+
+    def _hints(self, options: SessionOptions) -> dict[str, Any]:
+        # Streams beyond the threads are not made by the plugin; ask for what can be had.
+        streams = min(options.streams, options.threads)
+        capabilities = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        half = self._manifest.scheme == "fp16" and "FP16" in capabilities
+        return {
+            "INFERENCE_PRECISION_HINT": "f16" if half else "f32",
+            "PERFORMANCE_HINT": "LATENCY" if options.streams == 1 else "THROUGHPUT",
+            "EXECUTION_MODE_HINT": "PERFORMANCE",
+            "INFERENCE_NUM_THREADS": options.threads,
+            "NUM_STREAMS": streams,
+            "CACHE_DIR": "",  # A cached blob would hide the load time, and outlive the artifact it came from.
+        }
+
+    def _compile(self) -> openvino.CompiledModel:
+        try:
+            return self._core.compile_model(str(self._path), "CPU", self._config)
+        except RuntimeError as error:
+            # Seen with ONEDNN_MAX_CPU_ISA=AVX2 on 2026.4.1: dynamic quantization is on by default but has no kernel.
+            if self._manifest.scheme != "int8-dynamic" or _NO_PRIMITIVE not in str(error):
+                raise
+            self._config |= _NO_DYNAMIC
+            compiled = self._core.compile_model(str(self._path), "CPU", self._config)
+            self._warnings.append(
+                Note(
+                    code="no-dynamic-quantization",
+                    text="the plugin has no dynamic quantization kernel on this CPU: linear layers compute in float32",
+                )
+            )
+            return compiled
+
+    @property
+    def input(self) -> InputInfo:
+        return self._manifest.input
+
+    @property
+    def classes(self) -> int:
+        return self._manifest.classes
+
+    def infer(self, batch: Array) -> Array:
+        """``Session.infer``. The model takes one sample at a time; a batch is divided among the streams."""
+        if len(batch) == 1:
+            return np.array(self._run(0, batch))
+        logits = np.empty((len(batch), self.classes), np.float32)
+
+        def keep(position: int, block: Array) -> None:
+            logits[position] = block[0]
+
+        self.infer_many(batch, keep)  # type: ignore[arg-type]
+        return logits
+
+    def infer_many(self, samples: Sequence[Array], done: Done) -> None:
+        """``Session.infer_many``, one thread a request.
+
+        Not by ``AsyncInferQueue``: the end of its last callback may still want Python's lock when ``wait_all`` returns,
+        and freeing the queue then hangs for ever (2026.4.1, seen in one of some hundred sessions). Threads are as fast.
+        """
+        self._pool.run(len(samples), lambda stream, position: self._run(stream, samples[position][None]), done)
+
+    def _run(self, stream: int, sample: Array) -> Array:
+        """Logits ``[1, classes]`` in the request's own memory, overwritten by its next run."""
+        logits: Array = self._requests[stream].infer([sample], share_inputs=True, share_outputs=True)[0]
+        return logits
+
+    def effective(self) -> Effective:
+        """``Session.effective``. For compressed weights, compiles the model once more and runs both."""
+        nodes = openvino_graph.read(self._compiled.get_runtime_model())
+        dynamic = bool(openvino_graph.compressed(nodes)) and self._quantizes_at_run_time()
+        macs, unaccounted = shares(openvino_graph.executed(nodes, dynamic), self._manifest.layers)
+        compiled = self._compiled
+        hints = (
+            "INFERENCE_PRECISION_HINT",
+            "PERFORMANCE_HINT",
+            "EXECUTION_MODE_HINT",
+            "ENABLE_CPU_PINNING",
+            "SCHEDULING_CORE_TYPE",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE",
+        )
+        supported = compiled.get_property("SUPPORTED_PROPERTIES")
+        extra: dict[str, Any] = {
+            "hints": {name: _text(compiled.get_property(name)) for name in hints if name in supported},
+            "infer_requests": len(self._requests),
+            "primitives": openvino_graph.primitives(nodes),
+            "dynamic_quantization": dynamic,
+        }
+        if unaccounted:
+            extra["macs_unaccounted"] = unaccounted
+        if self._warnings:
+            extra["warnings"] = [note.model_dump() for note in self._warnings]
+        return Effective(
+            threads=int(compiled.get_property("INFERENCE_NUM_THREADS")),
+            streams=int(compiled.get_property("NUM_STREAMS")),
+            batch=1,
+            engine="OpenVINO CPU plugin",
+            macs=macs,
+            float_ops=openvino_graph.float_ops(nodes, dynamic) if self._manifest.scheme.startswith("int8") else {},
+            extra=extra,
+        )
+
+    def _quantizes_at_run_time(self) -> bool:
+        """Whether linear layers quantize their activations: then, and only then, the logits differ from a twin's that
+        is told not to. The runtime graph calls both kernels by the same name (2026.4.1)."""
+        twin = self._core.compile_model(str(self._path), "CPU", {**self._config, **_NO_DYNAMIC})
+        sample = np.random.default_rng(0).standard_normal((1, *self.input.shape), np.float32)
+        return not np.array_equal(self._run(0, sample), twin([sample])[0])
+
+    def close(self) -> None:
+        self._pool.close()
+        del self._requests, self._compiled, self._core
+
+
+def _last_line(error: Exception) -> str:
+    """The cause in an OpenVINO message, whose first lines are places in its own source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if not line.startswith(("Exception from", "Check '"))]
+    return (causes or lines or [type(error).__name__])[-1]
+
+
+def _text(value: Any) -> str:
+    return str(getattr(value, "get_type_name", lambda: getattr(value, "name", value))())

@@ -1,0 +1,80 @@
+"""ONNX graphs: what ONNX Runtime's quantizer leaves to be done or checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeq.spec.errors import EdgeqError
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def depthwise(model: onnx.ModelProto) -> list[str]:
+    """Names of the convolutions with groups."""
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type == "Conv" and any(attr.name == "group" and attr.i > 1 for attr in node.attribute)
+    ]
+
+
+def batch_norms(model: onnx.ModelProto) -> list[str]:
+    """Names of the batch norms that no convolution could take up."""
+    return [node.name for node in model.graph.node if node.op_type == "BatchNormalization"]
+
+
+def weights_to_uint8(model: onnx.ModelProto) -> int:
+    """Moves every int8 weight of a QDQ graph by 128, with its zero point: the same real values, stored as uint8.
+
+    ONNX Runtime's own uint8 weights lie on a grid of 255 steps about 127.5, which is no zero point; on weights that
+    fit 254 steps this costs 3 points (MobileNetV2: 76.7 % against 79.7 %), and on others never gains.
+
+    Returns:
+        How many weights were moved.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+    moved: set[str] = set()
+    weights = 0
+    for node in model.graph.node:
+        weight = initializers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+        if weight is None or weight.data_type != onnx.TensorProto.INT8:
+            continue
+        weights += 1
+        for name in {node.input[0], node.input[2]} - moved:
+            values = numpy_helper.to_array(initializers[name]).astype(np.int16) + 128
+            initializers[name].CopyFrom(numpy_helper.from_array(values.astype(np.uint8), name))
+            moved.add(name)
+    return weights
+
+
+def largest_bias(model: onnx.ModelProto) -> int:
+    """The largest int32 bias of a QDQ graph, as a magnitude.
+
+    Raises:
+        EdgeqError: a bias reached the end of int32 (code ``bias-overflow``): its scale is too small, and the layer's
+            output wrong (microsoft/onnxruntime#11415).
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+    largest = 0
+    for node in model.graph.node:
+        bias = initializers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+        if bias is None or bias.data_type != onnx.TensorProto.INT32:
+            continue
+        largest = max(largest, int(np.abs(numpy_helper.to_array(bias).astype(np.int64)).max(initial=0)))
+        if largest >= np.iinfo(np.int32).max:
+            raise EdgeqError(
+                f"the bias {node.input[0]} does not fit in int32",
+                "the scale of its weights is too small for it",
+                "calibrate with other images, or leave this scheme out: --scheme fp32",
+                code="bias-overflow",
+            )
+    return largest
