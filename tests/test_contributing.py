@@ -64,7 +64,8 @@ def test_a_backend_is_a_session(repo: Path, tmp_path: Path, monkeypatch: pytest.
 
     session.infer_many(list(samples), done)
     assert np.array_equal(many, logits)
-    found = check(session, described, samples, logits, None)
+    found, notes = check(session, described, samples, logits, None)
+    assert notes == []
     assert (found.n, found.sqnr_db, found.top1_agreement, found.macs) == (4, None, 1.0, {"fp32": 1.0})
 
 

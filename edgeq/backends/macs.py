@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeq.artifact import Layer
+from edgeq.spec.note import Note
 
 #: Both channel counts of a layer rounded up to a block; beyond this it is another layer, not a padded one.
 _MOST_PADDING = 4
@@ -36,15 +37,15 @@ def linear_macs(output: Sequence[int], inner: int) -> int:
     return math.prod(output) * inner
 
 
-def shares(executed: Sequence[Executed], layers: Sequence[Layer]) -> tuple[dict[str, float], float]:
-    """The share of multiply-adds in each precision, and the share of the float model's that were not found.
+def shares(executed: Sequence[Executed], layers: Sequence[Layer]) -> tuple[dict[str, float], tuple[Note, ...]]:
+    """The share of multiply-adds in each precision, and a note where they are not the float model's.
 
     A framework may pad channels to whole blocks, and so execute more than the model asks for (ONNX Runtime's NCHWc
     layout, blocks of 8 or 16). Where the executed layers are ``layers`` one by one, in order, each with at least as
     many multiply-adds, the share is one of the model's own multiply-adds.
 
-    The first result sums to 1 over the layers found (empty where none was). The second is 0 where every layer was
-    found, positive where some are missing, negative where more were counted; it must not be ignored.
+    The first result sums to 1 over the layers found (empty where none was). The second is empty where every layer was
+    found, else the note ``macs-unaccounted``.
     """
     if _pair(executed, layers):
         executed = [Executed(ran.precision, layer.macs) for ran, layer in zip(executed, layers, strict=True)]
@@ -53,8 +54,17 @@ def shares(executed: Sequence[Executed], layers: Sequence[Layer]) -> tuple[dict[
         found[ran.precision] = found.get(ran.precision, 0) + ran.macs
     total = sum(found.values())
     expected = sum(layer.macs for layer in layers)
-    unaccounted = (expected - total) / expected if expected else 0.0
-    return {precision: macs / total for precision, macs in sorted(found.items()) if macs}, unaccounted
+    notes = (unaccounted(f"{total:,} multiply-adds were found, {expected:,} expected"),) if total != expected else ()
+    return {precision: macs / total for precision, macs in sorted(found.items()) if macs}, notes
+
+
+def unaccounted(why: str) -> Note:
+    """The warning that the shares of precisions are not of the whole model."""
+    return Note(
+        code="macs-unaccounted",
+        text=f"the framework's graph does not add up to the float model: {why}",
+        hint="do not rely on the shares of executed precisions; report this with the record",
+    )
 
 
 def _pair(executed: Sequence[Executed], layers: Sequence[Layer]) -> bool:

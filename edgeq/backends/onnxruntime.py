@@ -104,7 +104,7 @@ class OnnxRuntimeSession:
     def effective(self) -> Effective:
         """``Session.effective``. Loads the file a second time with the profiler on, runs one sample, frees it."""
         nodes = onnxruntime_profile.run_once(self._path, self._options.intra_op_num_threads, self.input.shape)
-        macs, unaccounted = shares(onnxruntime_profile.executed(nodes), self._manifest.layers)
+        macs, notes = shares(onnxruntime_profile.executed(nodes), self._manifest.layers)
         used = self._session.get_session_options()
         extra: dict[str, Any] = {
             "providers": self._session.get_providers(),
@@ -112,8 +112,6 @@ class OnnxRuntimeSession:
             "graph_optimization_level": used.graph_optimization_level.name,
             "operators": onnxruntime_profile.operators(nodes),
         }
-        if unaccounted:
-            extra["macs_unaccounted"] = unaccounted
         return Effective(
             threads=used.intra_op_num_threads - 1 + self._streams,
             streams=self._streams,
@@ -122,6 +120,7 @@ class OnnxRuntimeSession:
             macs=macs,
             float_ops=onnxruntime_profile.float_ops(nodes) if self._manifest.scheme.startswith("int8") else {},
             extra=extra,
+            warnings=notes,
         )
 
     def close(self) -> None:

@@ -128,7 +128,7 @@ class OpenVINOSession:
         """``Session.effective``. For compressed weights, compiles the model once more and runs both."""
         nodes = openvino_graph.read(self._compiled.get_runtime_model())
         dynamic = bool(openvino_graph.compressed(nodes)) and self._quantizes_at_run_time()
-        macs, unaccounted = shares(openvino_graph.executed(nodes, dynamic), self._manifest.layers)
+        macs, notes = shares(openvino_graph.executed(nodes, dynamic), self._manifest.layers)
         compiled = self._compiled
         hints = (
             "INFERENCE_PRECISION_HINT",
@@ -145,10 +145,6 @@ class OpenVINOSession:
             "primitives": openvino_graph.primitives(nodes),
             "dynamic_quantization": dynamic,
         }
-        if unaccounted:
-            extra["macs_unaccounted"] = unaccounted
-        if self._warnings:
-            extra["warnings"] = [note.model_dump() for note in self._warnings]
         return Effective(
             threads=int(compiled.get_property("INFERENCE_NUM_THREADS")),
             streams=int(compiled.get_property("NUM_STREAMS")),
@@ -157,6 +153,7 @@ class OpenVINOSession:
             macs=macs,
             float_ops=openvino_graph.float_ops(nodes, dynamic) if self._manifest.scheme.startswith("int8") else {},
             extra=extra,
+            warnings=(*self._warnings, *notes),
         )
 
     def _quantizes_at_run_time(self) -> bool:

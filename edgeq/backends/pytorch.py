@@ -73,8 +73,7 @@ class PytorchSession:
         """Threads as torch reports them; precisions from the graph's operators and the types of their weights."""
         torch = self._torch
         contents = read_graph(self._module.inlined_graph)
-        macs, mismatch = macs_by_precision(contents.layers, self._manifest.layers)
-        total = sum(macs.values())
+        macs, notes = macs_by_precision(contents.layers, self._manifest.layers)
         extra: dict[str, Any] = {
             "runtime": f"torch {torch.__version__}",
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -86,8 +85,6 @@ class PytorchSession:
         fp32_precision = getattr(getattr(torch.backends.mkldnn, "conv", None), "fp32_precision", None)
         if fp32_precision is not None:  # torch 2.9 and later
             extra["onednn_conv_fp32_precision"] = fp32_precision
-        if mismatch is not None:
-            extra["unaccounted"] = mismatch
         quantized = {layer.kind for layer in contents.layers if layer.precision == "int8"}
         if quantized:
             extra["quantized_engine"] = self._engine
@@ -97,9 +94,10 @@ class PytorchSession:
             streams=self._streams,
             batch=1,
             engine=_engine_text(torch, set(macs), self._engine),
-            macs={name: count / total for name, count in sorted(macs.items(), key=lambda item: -item[1])},
+            macs=macs,
             float_ops=contents.float_ops if quantized else {},
             extra=extra,
+            warnings=notes,
         )
 
     def close(self) -> None:

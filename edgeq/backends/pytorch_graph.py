@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeq.artifact import Layer
+from edgeq.backends.macs import Executed, shares, unaccounted
+from edgeq.spec.note import Note
 
 _FLOAT_LAYERS = {
     "aten::conv2d": "conv", "aten::_convolution": "conv", "aten::convolution": "conv",
@@ -65,8 +67,8 @@ def read_graph(graph: Any) -> Contents:
     return Contents(tuple(layers), dict(floats))
 
 
-def macs_by_precision(found: Sequence[Found], layers: Sequence[Layer]) -> tuple[dict[str, int], str | None]:
-    """Multiply-adds by executed precision, and what is wrong where the two lists are not the same layers in order.
+def macs_by_precision(found: Sequence[Found], layers: Sequence[Layer]) -> tuple[dict[str, float], tuple[Note, ...]]:
+    """The share of multiply-adds in each precision; a note where the two lists are not the same layers in order.
 
     Where they do not match, no multiply-add can be ascribed to a precision: all of them are ``unknown``.
     """
@@ -75,11 +77,9 @@ def macs_by_precision(found: Sequence[Found], layers: Sequence[Layer]) -> tuple[
         why = (
             f"the graph has {len(found)} convolution and linear operators, the model {len(layers)}, or in another order"
         )
-        return {"unknown": sum(layer.macs for layer in layers) or 1}, why
-    total: Counter[str] = Counter()
-    for layer, expectation in zip(found, layers, strict=True):
-        total[layer.precision] += expectation.macs
-    return dict(total), None
+        return {"unknown": 1.0}, (unaccounted(why),)
+    pairs = zip(found, layers, strict=True)
+    return shares([Executed(layer.precision, expectation.macs) for layer, expectation in pairs], layers)
 
 
 def _gives_float(kind: str) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeq.artifact import InputInfo
+from edgeq.spec.note import Note
 
 Array = npt.NDArray[np.float32]
 
@@ -43,6 +44,8 @@ class Effective:
     """Operators that run in float, by type and count, in a model that has quantized ones."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything else that the framework says of itself (hints in force, delegated nodes, ISA chosen)."""
+    warnings: tuple[Note, ...] = ()
+    """What a reader of the figures must know: a kernel that is missing, layers that could not be accounted for."""
 
 
 class Session(Protocol):

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from edgeq.artifact import InputInfo, Manifest
+from edgeq.backends.macs import shares
 from edgeq.backends.pool import StreamPool
 from edgeq.backends.session import Array, Done, Effective, SessionOptions
-from edgeq.backends.tflite_graph import Graph, read_graph, shares
+from edgeq.backends.tflite_graph import Graph, read_graph
 from edgeq.spec.errors import EdgeqError
 
 #: Module → distribution, the preferred one first; both hold the same ``interpreter.Interpreter``.
@@ -74,7 +75,8 @@ class TfliteSession:
     def effective(self) -> Effective:
         """Threads as given to the interpreters; delegation and precisions from the interpreter's own node list."""
         graph = self._graph()
-        macs, nodes, delegated = graph.macs(), graph.originals, graph.delegated()
+        nodes, delegated = graph.originals, graph.delegated()
+        macs, notes = shares(graph.executed(), self._manifest.layers)
         partitions = len(graph.nodes) - len(nodes)
         extra: dict[str, Any] = {
             "runtime": self._runtime,
@@ -89,17 +91,15 @@ class TfliteSession:
             extra["operators_never_delegated"] = missed
         if any(tensor.dtype == "float16" for tensor in graph.tensors.values()):
             extra["weights"] = "float16 in the file, widened to float32 when it is loaded"
-        expected = sum(layer.macs for layer in self._manifest.layers)
-        if expected and sum(macs.values()) != expected:
-            extra["macs_found"], extra["macs_expected"] = sum(macs.values()), expected
         return Effective(
             threads=self._threads * self._streams,
             streams=self._streams,
             batch=1,
             engine=_engine(len(delegated), len(nodes)),
-            macs=shares(macs),
+            macs=macs,
             float_ops=graph.float_ops(),
             extra=extra,
+            warnings=notes,
         )
 
     def _graph(self) -> Graph:

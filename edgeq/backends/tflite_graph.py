@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgeq.backends.macs import Executed
+
 DELEGATE = "DELEGATE"
 _MAC_OPS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
@@ -63,13 +65,10 @@ class Graph:
                 pending += node.inputs
         return tuple(node for node in self.originals if id(node) in found)
 
-    def macs(self) -> dict[str, int]:
-        """Multiply-adds of convolutions and linear layers by the precision that computes them."""
-        total: Counter[str] = Counter()
-        for node in self.originals:
-            if node.op in _MAC_OPS:
-                total[self._precision(node)] += self._node_macs(node)
-        return dict(total)
+    def executed(self) -> list[Executed]:
+        """Convolutions and linear layers, with the precision that computes each."""
+        layers = [node for node in self.originals if node.op in _MAC_OPS]
+        return [Executed(self._precision(node), self._node_macs(node)) for node in layers]
 
     def has_per_channel_hybrid_linear(self) -> bool:
         """True where a linear layer has float activations and int8 weights with one scale a channel."""
@@ -138,9 +137,3 @@ def _tensor(details: Mapping[str, Any]) -> Tensor:
 
 def _indices(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(value) for value in values if int(value) >= 0)  # -1 stands for an optional input left out
-
-
-def shares(macs: Mapping[str, int]) -> dict[str, float]:
-    """Multiply-adds by precision → shares that sum to 1, largest first."""
-    total = sum(macs.values())
-    return {name: count / total for name, count in sorted(macs.items(), key=lambda item: -item[1])} if total else {}

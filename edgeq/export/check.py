@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
 from edgeq.artifact import Check, Manifest
 from edgeq.backends.session import Array, Session
 from edgeq.data.layout import to_layout
-from edgeq.logits import Distance, alive, distance
+from edgeq.logits import LOW_SQNR_DB, Distance, alive, distance
 from edgeq.spec.errors import EdgeqError
+from edgeq.spec.note import Note
 
 #: DESIGN: the float artifact's logits agree with torch's to this maximum relative error.
 FLOAT32_MAX_REL_ERROR = 1e-3
@@ -31,8 +33,12 @@ def run_samples(session: Session, samples: Array, budget_s: float = CHECK_BUDGET
     return np.concatenate(found)
 
 
-def check(session: Session, manifest: Manifest, samples: Array, expected: Array, fp32_bytes: int | None) -> Check:
+def check(
+    session: Session, manifest: Manifest, samples: Array, expected: Array, fp32_bytes: int | None
+) -> tuple[Check, list[Note]]:
     """Runs the artifact on calibration samples (NCHW) and compares it with torch's float32 logits for them.
+
+    Returns the figures, and what a reader of them must know (``low-agreement``, and the session's own warnings).
 
     Raises:
         EdgeqError: a dead output; a float32 artifact that is not torch's network (``float-differs``); a float16 one
@@ -42,13 +48,24 @@ def check(session: Session, manifest: Manifest, samples: Array, expected: Array,
     alive(found)
     gap = distance(found, expected[: len(found)])
     _float_agrees(manifest.scheme, gap)
-    macs = session.effective().macs
-    return Check(
+    effective = session.effective()
+    checked = Check(
         **gap.__dict__,
-        macs=macs,
-        quantized_macs=macs.get("int8", 0.0),
+        macs=effective.macs,
+        quantized_macs=effective.macs.get("int8", 0.0),
         size_ratio=manifest.bytes / fp32_bytes if fp32_bytes else None,
     )
+    return checked, [*effective.warnings, *_far_off(checked)]
+
+
+def _far_off(found: Check) -> Iterator[Note]:
+    if found.sqnr_db is not None and found.sqnr_db < LOW_SQNR_DB:
+        yield Note(
+            code="low-agreement",
+            text=f"logits lie {found.sqnr_db:.1f} dB from float32 (SQNR on {found.n} calibration samples; "
+            f"top-1 agrees on {found.top1_agreement:.0%})",
+            hint="measure accuracy with --dataset before trusting this artifact",
+        )
 
 
 def _float_agrees(scheme: str, gap: Distance) -> None:

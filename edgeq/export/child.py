@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgeq.artifact import (
     ANY_TARGET,
+    Check,
     FileEntry,
     InputInfo,
     Manifest,
@@ -139,20 +139,20 @@ class Family:
             name = stem(manifest.scheme, recipe.target)
             built = self.exporter.build(self.source(), manifest.scheme, recipe, scratch, name)
             manifest = self._described(manifest, built)
-            manifest = manifest.model_copy(update={"check": self._check(manifest, built.files[0])})
+            found, notes = self._check(manifest, built.files[0])
             remove_artifact(path)
             for file in built.files:
                 file.replace(self.folder / file.name)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        return manifest.model_copy(update={"status": "ok", "warnings": [*manifest.warnings, *loss_notes(manifest)]})
+        return manifest.model_copy(update={"status": "ok", "check": found, "warnings": [*manifest.warnings, *notes]})
 
     def _described(self, manifest: Manifest, built: Built) -> Manifest:
         files = [FileEntry(name=f.name, sha256=sha256_file(f), bytes=f.stat().st_size) for f in built.files]
         details: dict[str, Any] = {**manifest.details, **built.details}
         return manifest.model_copy(update={"files": files, "input": built.input, "details": details})
 
-    def _check(self, manifest: Manifest, file: Path) -> Any:
+    def _check(self, manifest: Manifest, file: Path) -> tuple[Check, list[Note]]:
         with np.load(work_dir(self.models_dir, self.model) / "check.npz") as answers:
             samples, logits = answers["samples"], answers["logits"]
         session = open_session(manifest, file, SessionOptions(threads=self.job.prepare.threads))
@@ -179,20 +179,6 @@ class Family:
             return None
         fp32 = read_manifest(path)
         return fp32.bytes if fp32.status == "ok" and fp32.weights.sha256 == manifest.weights.sha256 else None
-
-
-def loss_notes(manifest: Manifest) -> Iterator[Note]:
-    """What the check found that a reader of the figures must know."""
-    from edgeq.logits import LOW_SQNR_DB
-
-    found = manifest.check
-    if found is not None and found.sqnr_db is not None and found.sqnr_db < LOW_SQNR_DB:
-        yield Note(
-            code="low-agreement",
-            text=f"logits lie {found.sqnr_db:.1f} dB from float32 (SQNR on {found.n} calibration samples; "
-            f"top-1 agrees on {found.top1_agreement:.0%})",
-            hint="measure accuracy with --dataset before trusting this artifact",
-        )
 
 
 def remove_artifact(manifest: Path) -> None:

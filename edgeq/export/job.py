@@ -17,6 +17,7 @@ from edgeq.export.keys import artifact_key
 from edgeq.export.prepare import PrepareJob, log_path, read_prepared, work_dir
 from edgeq.files import write_json
 from edgeq.host.memory import oom_kills
+from edgeq.host.threads import environment
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import load_model
 from edgeq.spec.note import Note
@@ -113,7 +114,7 @@ def _weights_path(weights: str) -> str:
 
 def _prepare(job: PrepareJob, on_progress: OnProgress) -> None:
     on_progress(f"{job.model}: weights and torch's float32 answers", 0, 1)
-    for event in _run_child("edgeq.export.prepare", job.model, "prepare", job.models_dir, job.model_dump(mode="json")):
+    for event in _run_child("edgeq.export.prepare", "prepare", job, job.model_dump(mode="json")):
         if event["event"] == "progress":
             on_progress(f"{job.model}: {event['what']}", event["done"], event["total"])
 
@@ -129,13 +130,7 @@ def _export_family(job: FamilyJob, on_progress: OnProgress) -> Iterator[Manifest
         current = todo[0]
         rest = job.model_copy(update={"schemes": todo})
         try:
-            for event in _run_child(
-                "edgeq.export.child",
-                job.prepare.model,
-                job.backend,
-                job.prepare.models_dir,
-                rest.model_dump(mode="json"),
-            ):
+            for event in _run_child("edgeq.export.child", job.backend, job.prepare, rest.model_dump(mode="json")):
                 if event["event"] == "start":
                     current = event["scheme"]
                     on_progress(f"{job.prepare.model}: {job.backend} {current}", total - len(todo), total)
@@ -152,19 +147,19 @@ class ChildDied(EdgeqError):
     """An export child that ended without saying why."""
 
 
-def _run_child(module: str, model: str, step: str, models_dir: Path, job: Any) -> Iterator[dict[str, Any]]:
-    """Runs an export child and yields its events.
+def _run_child(module: str, step: str, of: PrepareJob, job: Any) -> Iterator[dict[str, Any]]:
+    """Runs an export child with ``job`` and yields its events; ``of`` says for which model and with what threads.
 
     Raises:
         EdgeqError: what the child reported as the user's error.
         ChildDied: it ended by a signal or a non-zero exit code without a word.
     """
-    log = log_path(models_dir, model, step)
+    log = log_path(of.models_dir, of.model, step)
     log.parent.mkdir(parents=True, exist_ok=True)
     job_file = log.with_suffix(".job.json")
     write_json(job_file, job)
     oom = oom_kills()
-    child = Child.start(module, job_file, log)
+    child = Child.start(module, job_file, log, environment(of.threads))
     try:
         for event in child.events():
             if event is None:
@@ -178,7 +173,7 @@ def _run_child(module: str, model: str, step: str, models_dir: Path, job: Any) -
     code = child.process.returncode
     if code != 0:
         cause, text = cause_of_death(code, log, oom_kills().since(oom))
-        raise ChildDied(f"the export of {model} ({step}) died", text, f"the whole story is in {log}", code=cause)
+        raise ChildDied(f"the export of {of.model} ({step}) died", text, f"the whole story is in {log}", code=cause)
 
 
 def _mark_failed(job: FamilyJob, scheme: str, death: ChildDied) -> Manifest:

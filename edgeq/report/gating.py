@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from edgeq.run.record import MAX_TOP1_DROP
+
 #: A warning that takes a cell out of the ranking → why, in a few words. The cell is shown all the same, flagged so.
 GATING: dict[str, str] = {
     "accuracy-loss": "loses too much accuracy",
@@ -13,9 +15,6 @@ GATING: dict[str, str] = {
     "unsteady": "its figure is not steady",
     "throttled": "the device was throttled",
 }
-
-#: Points of top-1 below the same framework's fp32 from which on a cell is not ranked (a fraction, as in the records).
-MAX_TOP1_DROP = 0.03
 
 #: ``target-mismatch`` (made for another CPU) does not gate by itself: its speed here is real, and what it does to the
 #: output is measured on this device and gates as ``output-differs``, ``low-agreement`` or ``accuracy-loss``.

@@ -12,11 +12,8 @@ from pydantic import ValidationError
 from edgeq.artifact import Manifest
 from edgeq.files import write_json
 from edgeq.run.job import ACCURACY_DIR, AccuracyResult
-from edgeq.run.record import Accuracy
+from edgeq.run.record import MAX_TOP1_DROP, Accuracy
 from edgeq.spec.note import Note
-
-#: A top-1 more than this far below the same framework's fp32 is a loss that the tables gate on (3 points).
-MAX_TOP1_DROP = 0.03
 
 
 class ArtifactAccuracy:

@@ -21,6 +21,9 @@ from edgeq.spec.note import Note
 SCHEMA = 1
 FILE_NAME = "record.json"
 
+#: A top-1 more than this far below the same framework's fp32 is a loss: such a cell is shown, and not ranked (3 points).
+MAX_TOP1_DROP = 0.03
+
 Status = Literal["ok", "invalid", "skipped", "failed"]
 
 # JSON has no NaN and no infinity. A figure that is one is a mistake, to be found where it is made: refused in typed
@@ -101,6 +104,8 @@ class Requested(BaseModel):
     streams: int
     profile: str
     dataset: str | None = None
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Variables set for the worker."""
 
 
 class EffectiveInfo(BaseModel):

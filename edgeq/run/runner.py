@@ -14,6 +14,7 @@ from edgeq.artifact import Manifest, exported, find_manifest, read_manifest
 from edgeq.events import Child, cause_of_death
 from edgeq.files import write_error, write_json
 from edgeq.host.memory import OomKills, oom_kills
+from edgeq.host.threads import environment
 from edgeq.run.accuracy import ArtifactAccuracy
 from edgeq.run.job import WorkerJob
 from edgeq.run.record import Record, Requested, RunInfo, read_record, write_record
@@ -239,8 +240,7 @@ class Runner:
         job_file, log = job.folder / "job.json", job.folder / "worker.log"
         write_json(job_file, job.model_dump(mode="json", by_alias=True))
         oom = oom_kills()
-        threads = str(job.threads)
-        child = Child.start("edgeq.run.worker", job_file, log, {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})
+        child = Child.start("edgeq.run.worker", job_file, log, environment(job.threads))
         try:
             return self._watch(child, job, what, log, oom)
         except BaseException:

@@ -25,6 +25,7 @@ from edgeq.data.layout import to_layout
 from edgeq.data.samples import SampleSet, open_samples
 from edgeq.events import die_with_parent, emit
 from edgeq.host import memory, state
+from edgeq.host.threads import environment
 from edgeq.loadgen.accuracy import read_accuracy
 from edgeq.loadgen.drive import drive
 from edgeq.loadgen.log import Outcome
@@ -75,7 +76,11 @@ class Worker:
             "device": job.device,
             "versions": _versions(self.cell.backend),
             "requested": Requested(
-                threads=job.threads, streams=self.streams, profile=job.profile.name, dataset=job.dataset
+                threads=job.threads,
+                streams=self.streams,
+                profile=job.profile.name,
+                dataset=job.dataset,
+                environment=environment(job.threads),
             ),
             "accuracy": job.accuracy,
         }
@@ -100,12 +105,11 @@ class Worker:
         if planning.seconds > budget:
             return self._record("skipped", _too_slow(self.known["canary"], planning.seconds, budget, "cell_budget_s"))
         expected, check = self._check(session, reference, before)
-        self.known["effective"] = EffectiveInfo(**session.effective().__dict__)
         outcome = self._drive(session, samples, planning)
         after = logits_of(session, reference[:1], many=self.streams > 1)
         if check is not None:
             self.known["output_check"] = check.model_copy(update={"stable": _same(after, expected[:1])})
-        self.known["peak_rss_mb"] = _mb(memory.peak_rss())
+        self._what_ran(session)
         session.close()
         if not outcome.valid:
             reason = Note(
@@ -115,6 +119,14 @@ class Worker:
             )
             return self._record("invalid", reason)
         return self._record("ok", None)
+
+    def _what_ran(self, session: Session) -> None:
+        """After the measurement: some frameworks load the model once more to tell, which is not the cell's memory."""
+        self.known["peak_rss_mb"] = _mb(memory.peak_rss())
+        effective = session.effective()
+        fields = EffectiveInfo.model_fields
+        self.known["effective"] = EffectiveInfo(**{k: v for k, v in vars(effective).items() if k in fields})
+        self.notes += effective.warnings
 
     def judge(self) -> tuple[AccuracyResult, Any]:
         """The artifact's accuracy by LoadGen's AccuracyOnly mode, and its predictions ``[n, 5]``."""

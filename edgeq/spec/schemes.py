@@ -36,13 +36,13 @@ _MEANINGS: dict[tuple[str, str], Meaning] = {
     ("openvino", "int8-static"): Meaning(
         "IR with FakeQuantize, int8 weights per channel, activation ranges from calibration",
         "convolution and linear layers in int8; what the plugin leaves in float stays float32",
-        "nncf.quantize, mixed preset",
+        "nncf.quantize, mixed preset; on x86-64 without VNNI the first layer's weights are held to 7 bits",
     ),
     ("openvino", "int8-dynamic"): Meaning(
-        "IR, weights of convolution and linear layers compressed to int8",
-        "weights are decompressed; activations are quantized at run time only where the plugin does so "
-        "(linear layers, on CPUs that have it), else float32",
-        "nncf.compress_weights(INT8_ASYM)",
+        "IR, weights of convolution and linear layers compressed to int8, symmetric, per channel",
+        "convolutions in float32 with decompressed weights (1x1 ones at each inference); linear layers with activations "
+        "quantized at run time where the plugin has the kernel, else float32",
+        "nncf.compress_weights(INT8_SYM)",
     ),
     ("tflite", "fp32"): Meaning(
         "flatbuffer, float32 weights",
@@ -73,13 +73,15 @@ _MEANINGS: dict[tuple[str, str], Meaning] = {
         "onnxconverter-common, convert_float_to_float16",
     ),
     ("onnxruntime", "int8-static"): Meaning(
-        "ONNX, QDQ, int8 or uint8 weights per channel, activation ranges from calibration",
-        "convolution and linear layers in int8",
+        "ONNX, QDQ, 8-bit weights per channel on a symmetric grid (u8 x u8 on x86-64 without VNNI, u8 x s8 with VNNI, "
+        "s8 x s8 on aarch64), min-max activation ranges from calibration",
+        "convolution and linear layers in int8; batch norms that no convolution takes up stay float32",
         "onnxruntime.quantization: quant_pre_process, quantize_static",
     ),
     ("onnxruntime", "int8-dynamic"): Meaning(
-        "ONNX, int8 weights of convolution and linear layers",
-        "ConvInteger and MatMulInteger, one scale a tensor, activations quantized at run time",
+        "ONNX, uint8 weights of convolution and linear layers; depthwise convolutions float32",
+        "ConvInteger, one scale a tensor, and DynamicQuantizeMatMul, with activations quantized at run time; depthwise "
+        "convolutions in float32, because one scale for all their channels destroys them",
         "onnxruntime.quantization: quant_pre_process, quantize_dynamic",
     ),
     ("pytorch", "fp32"): Meaning(

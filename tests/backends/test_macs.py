@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from edgeq.artifact import Layer
@@ -32,28 +30,31 @@ def test_a_linear_layer_takes_its_inputs_an_output_value() -> None:
 
 
 def test_shares_sum_to_one_and_account_for_every_layer() -> None:
-    found, unaccounted = shares([Executed("int8", 90), Executed("fp32", 10)], layers(90, 10))
+    found, notes = shares([Executed("int8", 90), Executed("fp32", 10)], layers(90, 10))
     assert found == {"fp32": 0.1, "int8": 0.9}
-    assert unaccounted == 0
+    assert notes == ()
 
 
 def test_a_missing_layer_is_not_passed_over() -> None:
-    found, unaccounted = shares([Executed("int8", 90)], layers(90, 10))
+    found, notes = shares([Executed("int8", 90)], layers(90, 10))
     assert found == {"int8": 1.0}
-    assert math.isclose(unaccounted, 0.1)
+    assert [note.code for note in notes] == ["macs-unaccounted"]
+    assert "90 multiply-adds were found, 100 expected" in notes[0].text
 
 
 def test_padded_layers_weigh_what_the_model_asks_for() -> None:
-    found, unaccounted = shares([Executed("int8", 128), Executed("fp32", 100)], layers(100, 100))
+    found, notes = shares([Executed("int8", 128), Executed("fp32", 100)], layers(100, 100))
     assert found == {"fp32": 0.5, "int8": 0.5}
-    assert unaccounted == 0
+    assert notes == ()
 
 
 def test_layers_in_another_order_are_not_taken_for_padded_ones() -> None:
-    found, unaccounted = shares([Executed("int8", 10), Executed("fp32", 90)], layers(90, 10))
+    found, notes = shares([Executed("int8", 10), Executed("fp32", 90)], layers(90, 10))
     assert found == {"fp32": 0.9, "int8": 0.1}
-    assert unaccounted == 0
+    assert notes == ()
 
 
 def test_nothing_found_claims_nothing() -> None:
-    assert shares([], layers(100)) == ({}, 1.0)
+    found, notes = shares([], layers(100))
+    assert found == {}
+    assert [note.code for note in notes] == ["macs-unaccounted"]

@@ -93,7 +93,7 @@ def test_float_artifacts_compute_in_the_type_of_their_weights(
     found = effective(artifacts[scheme])
     assert found.macs == macs
     assert found.float_ops == {}
-    assert "unaccounted" not in found.extra
+    assert found.warnings == ()
     if scheme == "fp16":
         assert ("reference" in found.engine) != bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
@@ -190,9 +190,8 @@ def test_a_session_needs_no_torchvision(artifacts: dict[str, Exported]) -> None:
 def test_layers_that_do_not_match_are_unknown_not_guessed() -> None:
     layers = [Layer(name="a", op="conv", macs=3), Layer(name="b", op="linear", macs=1)]
     right = [Found("conv", "int8"), Found("linear", "fp32")]
-    assert macs_by_precision(right, layers) == ({"int8": 3, "fp32": 1}, None)
-    macs, why = macs_by_precision(right[::-1], layers)
-    assert macs == {"unknown": 4}
-    assert why is not None
-    macs, why = macs_by_precision(right[:1], layers)
-    assert (macs, why is None) == ({"unknown": 4}, False)
+    assert macs_by_precision(right, layers) == ({"int8": 0.75, "fp32": 0.25}, ())
+    for wrong in (right[::-1], right[:1]):
+        macs, notes = macs_by_precision(wrong, layers)
+        assert macs == {"unknown": 1.0}
+        assert [note.code for note in notes] == ["macs-unaccounted"]
