@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from edgeq.export.job import ExportRequest, export
 from edgeq.host import cpu
 from edgeq.host.device import describe
 from edgeq.report import write_report
-from edgeq.run.record import Record
+from edgeq.run.record import Record, read_record
 from edgeq.run.runner import Runner, RunRequest, Watcher
 from edgeq.spec.names import BACKENDS, STUDY_SCENARIOS
 from edgeq.spec.profile import Profile, load_profile
@@ -44,6 +46,21 @@ def _run(repo: Path, models: Path, results: Path, backends: tuple[str, ...], dat
     return Runner(request, Watcher()).run()
 
 
+def _loads_only_its_own_framework(repo: Path, results: Path) -> None:
+    """Runs a TFLite worker once more by its own job file, and asks it which modules it has loaded."""
+    (job,) = results.glob(f"here/*/{MODEL}/tflite/fp32/offline/job.json")
+    code = (
+        "import sys\n"
+        "from edgeq.run.worker import main\n"
+        f"code = main(['worker', {str(job)!r}])\n"
+        "heavy = ['torch', 'torchvision', 'onnxruntime', 'openvino', 'pandas', 'PIL', 'ai_edge_litert']\n"
+        "print('loaded:', code, [name for name in heavy if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=repo, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: 0 ['ai_edge_litert']", done.stderr
+    assert read_record(job.with_name("record.json")).peak_rss_mb is not None
+
+
 def test_mobilenet_on_four_frameworks(repo: Path, tmp_path: Path) -> None:
     models = _models(repo, tmp_path / "models")
     request = ExportRequest(
@@ -72,6 +89,7 @@ def test_mobilenet_on_four_frameworks(repo: Path, tmp_path: Path) -> None:
         assert record.effective is not None
         assert record.effective.threads == cpu.physical_cores()
         assert "output-differs" not in {note.code for note in record.warnings}
+    _loads_only_its_own_framework(repo, tmp_path / "results")
     tables = write_report(tmp_path / "results", None, tmp_path / "report", {"md", "csv"})
     text = next(path for path in tables if path.name == "report.md").read_text(encoding="utf-8")
     assert "random, seed 0" in text

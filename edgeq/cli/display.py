@@ -192,6 +192,9 @@ class RunDisplay(_Display, Watcher):
         self.line(f"{len(records)} cells: {said} in {time.monotonic() - self._began:.0f} s")
         if self._folder is not None:
             self.line(f"records in {self._folder.path}; tables: edgeq report")
+        hints = {record.reason.hint for record in records if record.status == "failed" and record.reason}
+        for hint in sorted(hints - {""}):
+            self.line(f"  try: {escape(hint)}")
         if counts["failed"]:
             self.line("failed cells are tried again by the same command with [bold]--resume[/]")
         if self.as_json:

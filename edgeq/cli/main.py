@@ -70,7 +70,11 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _complain("stopped", "interrupted from the keyboard", "type the same command again to go on")
+        _complain(
+            "stopped",
+            "interrupted from the keyboard",
+            "type the same command again to go on (edgeq run: with --resume)",
+        )
         code = FELL_SHORT
     except BrokenPipeError:  # `edgeq report | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
