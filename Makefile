@@ -17,12 +17,12 @@ RESULTS ?= results
 
 each = $(foreach name,$(2),$(1) $(name))
 matrix = $(call each,--model,$(MODELS)) $(call each,--backend,$(BACKENDS)) $(call each,--scheme,$(SCHEMES))
-export_args = $(matrix) --weights $(WEIGHTS) $(if $(CALIBRATION),--calibration $(CALIBRATION))
-run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PROFILE) --results $(RESULTS) \
-	$(if $(DATASET),--dataset $(DATASET)) $(if $(RESUME),--resume)
+export_args = $(matrix) --weights "$(WEIGHTS)" $(if $(CALIBRATION),--calibration "$(CALIBRATION)")
+run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PROFILE) --results "$(RESULTS)" \
+	$(if $(DATASET),--dataset "$(DATASET)") $(if $(RESUME),--resume)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup export run report test lint bench clean
+.PHONY: help setup export run report test lint clean
 
 help:
 	@echo 'make run     export and measure MODELS (default: mobilenet_v2) on four frameworks, and print the tables'
@@ -42,17 +42,17 @@ $(STAMP): pyproject.toml constraints.txt
 export: setup
 	$(BIN)/edgeq export $(export_args)
 
-# Cells whose artifact failed to export end as failed records, so a failed export does not stop the run.
+# Exit code 1 of export: an artifact failed, and its cells will say so. 2: it stopped, and what is there is of an earlier one.
 run: setup
 	@status=0; \
 	$(BIN)/edgeq export $(export_args) || status=$$?; \
 	if [ $$status -le 1 ]; then \
 		$(BIN)/edgeq run $(run_args) || status=$$?; \
-		if [ $$status -le 1 ]; then $(BIN)/edgeq report --results $(RESULTS) || status=$$?; fi; \
+		if [ $$status -le 1 ]; then $(BIN)/edgeq report --results "$(RESULTS)" || status=$$?; fi; \
 	fi; exit $$status
 
 report: setup
-	$(BIN)/edgeq report --results $(RESULTS)
+	$(BIN)/edgeq report --results "$(RESULTS)"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -94,7 +94,7 @@ class Check(BaseModel):
 
 
 class Reference(BaseModel):
-    """A few samples and torch's float32 logits for them, shared by the model's artifacts (``reference.npz``)."""
+    """A few samples and torch's float32 logits for them, shared by the model's artifacts (``reference-*.npz``)."""
 
     model_config = _OPEN
     file: str
@@ -194,7 +194,10 @@ def verify(path: Path, manifest: Manifest, *, model: str, backend: str, scheme: 
         EdgeqError: a failed export (its own code), another model's or scheme's manifest (``wrong-artifact``), a missing
             file (``no-artifact``), a truncated one (``truncated``), or other bytes than were exported (``bad-sha256``).
     """
-    again = f"run: edgeq export --model {model} --backend {backend} --scheme {scheme}"
+    again = (
+        f"run: edgeq export --model {model} --backend {backend} --scheme {scheme} "
+        "(with the --weights and --calibration used before)"
+    )
     if (manifest.model, manifest.backend, manifest.scheme) != (model, backend, scheme):
         raise EdgeqError(
             f"{path} is the manifest of {manifest.model}/{manifest.backend}/{manifest.scheme}",

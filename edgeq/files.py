@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -71,6 +72,31 @@ def write_error(path: Path, error: OSError) -> EdgeqError:
         f"check that {path.parent} can be written",
         code="cannot-write",
     )
+
+
+@contextlib.contextmanager
+def only_one(folder: Path, what: str) -> Iterator[None]:
+    """Holds the lock of ``folder`` (made where missing) while inside.
+
+    Raises:
+        EdgeqError: another process holds it (code ``busy``), or the folder can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise write_error(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise EdgeqError(
+                f"{folder} is in use",
+                f"another {what} is at work there",
+                "wait until it ends, then try again",
+                code="busy",
+            ) from error
+        yield
 
 
 def sha256_file(path: Path) -> str:

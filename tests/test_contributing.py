@@ -50,8 +50,7 @@ def test_a_model_is_a_file_and_no_code(repo: Path, tmp_path: Path) -> None:
 def test_a_backend_is_a_session(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sum_backend.py").write_text(_block(repo, "Add a backend", "python"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(backends.REGISTRY, "sum", {"module": "sum_backend", "needs": ("numpy",), "extra": "sum"})
-    monkeypatch.setitem(backends._DISTRIBUTIONS, "numpy", "numpy")
+    monkeypatch.setitem(backends.REGISTRY, "sum", backends.Backend("sum_backend", ("numpy",), "sum"))
     described = manifest(backend="sum", layers=[Layer(name="fc", op="linear", macs=10)])
     session = backends.open_session(described, tmp_path, SessionOptions(threads=2))
     samples = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)

@@ -5,23 +5,31 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgeq.artifact import Manifest
 from edgeq.backends.session import Session, SessionOptions
 from edgeq.spec.errors import EdgeqError
 
-#: Backend → module with ``open_session``, modules any one of which must be importable, and the extra that brings them.
-REGISTRY: dict[str, dict[str, Any]] = {
-    "openvino": {"module": "edgeq.backends.openvino", "needs": ("openvino",), "extra": "openvino"},
-    "tflite": {
-        "module": "edgeq.backends.tflite",
-        "needs": ("ai_edge_litert", "tflite_runtime"),
-        "extra": "tflite",
-    },
-    "onnxruntime": {"module": "edgeq.backends.onnxruntime", "needs": ("onnxruntime",), "extra": "onnxruntime"},
-    "pytorch": {"module": "edgeq.backends.pytorch", "needs": ("torch",), "extra": "pytorch"},
+
+@dataclass(frozen=True)
+class Backend:
+    """A line of the registry."""
+
+    module: str
+    """Its file, with ``open_session``."""
+    runs_on: tuple[str, ...]
+    """Modules of frameworks, any one of which will do; the first that is installed is taken."""
+    extra: str
+    """The extra of ``pyproject.toml`` that brings it."""
+
+
+REGISTRY = {
+    "openvino": Backend("edgeq.backends.openvino", ("openvino",), "openvino"),
+    "tflite": Backend("edgeq.backends.tflite", ("ai_edge_litert.interpreter", "tflite_runtime.interpreter"), "tflite"),
+    "onnxruntime": Backend("edgeq.backends.onnxruntime", ("onnxruntime",), "onnxruntime"),
+    "pytorch": Backend("edgeq.backends.pytorch", ("torch",), "pytorch"),
 }
 
 _DISTRIBUTIONS = {
@@ -36,10 +44,8 @@ _DISTRIBUTIONS = {
 def installed(backend: str) -> dict[str, str]:
     """Distribution → version of what ``backend`` runs on, without importing it; empty where it is not installed."""
     found: dict[str, str] = {}
-    for module in REGISTRY[backend]["needs"]:
-        if importlib.util.find_spec(module) is None:
-            continue
-        distribution = _DISTRIBUTIONS[module]
+    for module in _present(backend):
+        distribution = _DISTRIBUTIONS.get(module.split(".")[0], module)
         try:
             found[distribution] = importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:
@@ -47,16 +53,38 @@ def installed(backend: str) -> dict[str, str]:
     return found
 
 
+def _present(backend: str) -> list[str]:
+    """The modules of ``runs_on`` whose package is installed."""
+    return [name for name in REGISTRY[backend].runs_on if importlib.util.find_spec(name.split(".")[0]) is not None]
+
+
 def require(backend: str) -> None:
     """Raises ``EdgeqError`` (code ``not-installed``) where nothing that ``backend`` can run on is installed."""
-    if not installed(backend):
+    if not _present(backend):
         entry = REGISTRY[backend]
+        packages = " or ".join(name.split(".")[0] for name in entry.runs_on)
         raise EdgeqError(
             f"backend {backend} is not installed",
-            f"no module named {' or '.join(entry['needs'])}",
-            f"run: pip install -c constraints.txt 'edgeq[{entry['extra']}]'",
+            f"no module named {packages}",
+            f"run: pip install -c constraints.txt 'edgeq[{entry.extra}]'",
             code="not-installed",
         )
+
+
+def preload(backend: str) -> None:
+    """Imports what ``backend`` runs on, so that the import does not count as the model's load.
+
+    Raises:
+        EdgeqError: it is not installed (``not-installed``), or its import fails (``import-failed``).
+    """
+    require(backend)
+    name = _present(backend)[0]
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise EdgeqError(
+            f"{name} is installed, but can't be imported", str(error), "run: edgeq doctor", code="import-failed"
+        ) from error
 
 
 def open_session(manifest: Manifest, path: Path, options: SessionOptions) -> Session:
@@ -67,6 +95,6 @@ def open_session(manifest: Manifest, path: Path, options: SessionOptions) -> Ses
             (``load-failed``).
     """
     require(manifest.backend)
-    module = importlib.import_module(REGISTRY[manifest.backend]["module"])
+    module = importlib.import_module(REGISTRY[manifest.backend].module)
     session: Session = module.open_session(manifest, path, options)
     return session

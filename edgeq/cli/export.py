@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgeq.artifact import TARGETS
 from edgeq.cli import options
 from edgeq.cli.display import ExportDisplay
-from edgeq.spec.errors import DONE, FELL_SHORT
+from edgeq.spec.errors import BAD_REQUEST, DONE, FELL_SHORT, EdgeqError
 from edgeq.spec.names import BACKENDS, SCHEMES, check_names
+
+if TYPE_CHECKING:
+    from edgeq.export.job import ExportRequest
 
 
 @click.command("export", short_help="Quantize and export models for each framework.")
@@ -25,7 +29,13 @@ from edgeq.spec.names import BACKENDS, SCHEMES, check_names
     help="Float32 weights: torchvision's pretrained ones (downloaded), seeded random ones, a .safetensors or .pth "
     "file, or auto: pretrained, and random with a warning where they can't be had.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and of the choice of images.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of random weights and of the choice of images.",
+)
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path),
@@ -75,11 +85,12 @@ def command(
     """Quantizes and exports; each artifact is loaded, run and compared with torch's float32 right after it is written.
 
     Only what changed is exported anew. Exit code 1 where an artifact failed; the others are there all the same.
+    Exit code 2 where the export could not be done as asked (no such weights, no network, a full disk).
 
     \b
     Example: edgeq export --model mobilenet_v2 --weights mobilenet_v2.safetensors --calibration images/
     """
-    from edgeq.export.job import ExportRequest, export
+    from edgeq.export.job import ExportRequest
     from edgeq.host import cpu
 
     if target != "host":
@@ -97,6 +108,18 @@ def command(
         calibration_count=calibration_count,
         force=force,
     )
+    try:
+        return _export(request, as_json)
+    except EdgeqError as error:
+        error.exit_code = (
+            BAD_REQUEST  # stopped: what is asked for can't be had, and what may be there is of an earlier one
+        )
+        raise
+
+
+def _export(request: ExportRequest, as_json: bool) -> int:
+    from edgeq.export.job import export
+
     with ExportDisplay(len(request.models) * len(request.backends) * len(request.schemes), as_json) as display:
         outcomes = [display.ended(outcome) for outcome in export(request, display.progress)]
     display.conclude(outcomes)

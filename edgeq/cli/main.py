@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 
 import click
 
 from edgeq import __version__
+from edgeq.files import write_error
 from edgeq.spec.errors import DONE, FELL_SHORT, EdgeqError, nearest
 
 #: Verb → its one line of help. The module ``edgeq.cli.<verb>`` holds ``command``, and is imported when it is called.
@@ -73,12 +75,16 @@ def main() -> None:
         _complain(
             "stopped",
             "interrupted from the keyboard",
-            "type the same command again to go on (edgeq run: with --resume)",
+            "type the same command again; edgeq run goes on with --resume",
         )
         code = FELL_SHORT
     except BrokenPipeError:  # `edgeq report | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
+    except OSError as error:  # a folder that can't be read or written, a full disk, wherever it shows first
+        refused = write_error(Path(error.filename or "."), error)
+        _complain(refused.what.replace("cannot write", "cannot use"), refused.why, refused.hint)
+        code = FELL_SHORT
     sys.exit(code if isinstance(code, int) else DONE)
 
 

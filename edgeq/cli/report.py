@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edgeq.cli import options
-from edgeq.spec.errors import DONE
+from edgeq.spec.errors import DONE, RequestError
 
 
 @click.command("report", short_help="Turn records into comparison tables.")
@@ -30,6 +30,8 @@ def command(runs: tuple[Path, ...], formats: str, out: Path | None, results: Pat
     from edgeq.report import print_report, write_report
 
     wanted = {name.strip() for name in formats.split(",") if name.strip()}
+    if not wanted:
+        raise RequestError("no format", f"--format {formats!r} names none", "pass --format md,csv", code="bad-value")
     written = write_report(results, list(runs) or None, out or results / "report", wanted)
     print_report(results, list(runs) or None)
     click.echo("written: " + ", ".join(str(path) for path in written), err=True)

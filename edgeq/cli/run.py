@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgeq.cli import options
 from edgeq.cli.display import RunDisplay
-from edgeq.spec.errors import DONE, FELL_SHORT
+from edgeq.spec.errors import DONE, FELL_SHORT, RequestError
 from edgeq.spec.names import BACKENDS, NULL, SCENARIOS, SCHEMES, STUDY_SCENARIOS
+
+if TYPE_CHECKING:
+    from edgeq.run.record import Record
 
 
 @click.command("run", short_help="Measure cells with MLPerf LoadGen.")
@@ -31,7 +35,7 @@ from edgeq.spec.names import BACKENDS, NULL, SCENARIOS, SCHEMES, STUDY_SCENARIOS
     metavar="DIR",
     help="Labelled images: adds an accuracy run for each artifact, and feeds the timed runs.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of synthetic samples.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of synthetic samples.")
 @click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
 @options.threads
 @options.results
@@ -74,6 +78,13 @@ def command(
 
     chosen_backends = options.chosen("backend", backends, (*BACKENDS, NULL), BACKENDS)
     no_model = set(chosen_backends) == {NULL}
+    if no_model and (models or schemes or dataset):
+        raise RequestError(
+            "--model, --scheme and --dataset have no use with backend null",
+            "it runs no model",
+            "leave them out, or add another --backend",
+            code="unused-option",
+        )
     request = RunRequest(
         models_dir=models_dir,
         results=results,
@@ -92,4 +103,8 @@ def command(
     with RunDisplay(as_json) as display:
         records = Runner(request, display).run()
     display.conclude(records)
-    return FELL_SHORT if any(record.status in ("failed", "invalid") for record in records) else DONE
+    return FELL_SHORT if any(_fell_short(record) for record in records) else DONE
+
+
+def _fell_short(record: Record) -> bool:
+    return record.status in ("failed", "invalid") or any(note.code == "accuracy-failed" for note in record.warnings)

@@ -38,7 +38,8 @@ def check(
 ) -> tuple[Check, list[Note]]:
     """Runs the artifact on calibration samples (NCHW) and compares it with torch's float32 logits for them.
 
-    Returns the figures, and what a reader of them must know (``low-agreement``, and the session's own warnings).
+    Returns the figures, and the warning ``low-agreement`` where they are poor. What the session warns of is about this
+    machine; each device says its own.
 
     Raises:
         EdgeqError: a dead output; a float32 artifact that is not torch's network (``float-differs``); a float16 one
@@ -55,7 +56,7 @@ def check(
         quantized_macs=effective.macs.get("int8", 0.0),
         size_ratio=manifest.bytes / fp32_bytes if fp32_bytes else None,
     )
-    return checked, [*effective.warnings, *_far_off(checked)]
+    return checked, list(_far_off(checked))
 
 
 def _far_off(found: Check) -> Iterator[Note]:

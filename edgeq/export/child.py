@@ -70,6 +70,7 @@ class Family:
         self.exporter = exporter_of(job.backend)
         self.folder = artifacts_dir(self.models_dir, self.model) / job.backend
         self._source: FloatSource | None = None
+        self._float_differs: Note | None = None
 
     def source(self) -> FloatSource:
         """The float network with its weights; built at the first call."""
@@ -81,13 +82,21 @@ class Family:
             work = work_dir(self.models_dir, self.model)
             module = build_network(self.spec, self.job.prepare.seed)
             module.load_state_dict(load_file(work / "float.safetensors"), strict=True)
+            calibration = calibration_of(self.job.prepare, self.spec)
+            if calibration.info().sha256 != self.prepared.calibration.sha256:
+                raise EdgeqError(
+                    f"{self.job.prepare.calibration} has changed since this export began",
+                    "other images would be used than the manifests say",
+                    "start the export again",
+                    code="calibration-changed",
+                )
             family = work / self.job.backend
             family.mkdir(parents=True, exist_ok=True)
             self._source = FloatSource(
                 spec=self.spec,
                 module=module.eval(),
                 work=family,
-                calibration=calibration_of(self.job.prepare, self.spec).samples,
+                calibration=calibration.samples,
             )
         return self._source
 
@@ -119,16 +128,27 @@ class Family:
         manifest = self.blank(scheme, recipe)
         path = manifest_path(self.models_dir, self.model, self.job.backend, scheme, recipe.target)
         try:
+            if self._float_differs is not None:
+                return self._place_failure(path, manifest, self._float_differs)
             manifest = self._build(manifest, recipe, path)
         except EdgeqError as error:
             if error.code in ("disk-full", "cannot-write"):
                 raise
             manifest = manifest.model_copy(update={"reason": Note.of(error)})
+            if error.code == "float-differs":  # whatever is made of this float graph is not the network either
+                self._float_differs = manifest.reason
         except Exception as error:  # any tool may raise anything; the cause goes into the manifest and the log
             traceback.print_exc()
             manifest = manifest.model_copy(update={"reason": self._tool_failed(scheme, error)})
         if manifest.status == "failed":
-            remove_artifact(path)
+            return self._place_failure(path, manifest, manifest.reason)
+        write_manifest(path, manifest)
+        return manifest
+
+    def _place_failure(self, path: Path, manifest: Manifest, reason: Note | None) -> Manifest:
+        """Leaves a manifest that says why, and no artifact."""
+        manifest = manifest.model_copy(update={"reason": reason})
+        remove_artifact(path)
         write_manifest(path, manifest)
         return manifest
 

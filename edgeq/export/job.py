@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgeq.artifact import Manifest, artifacts_dir, manifest_path, read_manifest, write_manifest
+from edgeq.artifact import FileEntry, Manifest, artifacts_dir, manifest_path, read_manifest, write_manifest
 from edgeq.events import Child, cause_of_death
 from edgeq.export.child import Family, FamilyJob, exporter_of
 from edgeq.export.keys import artifact_key
 from edgeq.export.prepare import PrepareJob, log_path, read_prepared, work_dir
-from edgeq.files import write_json
+from edgeq.files import only_one, sha256_file, write_error, write_json
 from edgeq.host.memory import oom_kills
 from edgeq.host.threads import environment
 from edgeq.spec.errors import EdgeqError
@@ -61,7 +59,7 @@ def export(request: ExportRequest, on_progress: OnProgress) -> Iterator[Exported
         EdgeqError: what stops a whole model: its weights, its calibration folder, a full disk, another export running.
     """
     for model in request.models:
-        with _only_one(artifacts_dir(request.models_dir, model)):
+        with only_one(artifacts_dir(request.models_dir, model), "edgeq export"):
             yield from _export_model(request, model, on_progress)
 
 
@@ -103,9 +101,14 @@ def up_to_date(prepare: PrepareJob, backend: str, scheme: str, target: str) -> M
         return None
     spec = load_model(prepare.models_dir, prepare.model)
     key = artifact_key(exporter, backend, scheme, recipe, read_prepared(prepare.models_dir, prepare.model), spec)
-    sizes = [(path.parent / entry.name, entry.bytes) for entry in manifest.files]
-    whole = all(file.is_file() and file.stat().st_size == size for file, size in sizes)
-    return manifest if manifest.status == "ok" and manifest.key == key and whole else None
+    if manifest.status != "ok" or manifest.key != key:
+        return None
+    whole = all(_is_whole(path.parent / entry.name, entry) for entry in manifest.files)
+    return manifest if whole else None
+
+
+def _is_whole(file: Path, entry: FileEntry) -> bool:
+    return file.is_file() and file.stat().st_size == entry.bytes and sha256_file(file) == entry.sha256
 
 
 def _weights_path(weights: str) -> str:
@@ -124,6 +127,8 @@ def _export_family(job: FamilyJob, on_progress: OnProgress) -> Iterator[Manifest
     folder = artifacts_dir(job.prepare.models_dir, job.prepare.model) / job.backend
     todo = list(job.schemes)
     total = len(todo)
+    # A float graph left by an interrupted export may be of other tools than the artifacts to come.
+    shutil.rmtree(work_dir(job.prepare.models_dir, job.prepare.model) / job.backend, ignore_errors=True)
     while todo:
         for leftover in folder.glob(".partial-*"):  # of an interrupted export; the lock says that nobody uses it
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
@@ -138,6 +143,9 @@ def _export_family(job: FamilyJob, on_progress: OnProgress) -> Iterator[Manifest
                     todo.remove(event["scheme"])
                     yield Manifest.model_validate(event["manifest"])
         except ChildDied as death:
+            if not todo:  # it died on its way out, with everything done
+                break
+            current = current if current in todo else todo[0]
             todo.remove(current)
             yield _mark_failed(job, current, death)
     shutil.rmtree(work_dir(job.prepare.models_dir, job.prepare.model) / job.backend, ignore_errors=True)
@@ -155,7 +163,10 @@ def _run_child(module: str, step: str, of: PrepareJob, job: Any) -> Iterator[dic
         ChildDied: it ended by a signal or a non-zero exit code without a word.
     """
     log = log_path(of.models_dir, of.model, step)
-    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(log, error) from error
     job_file = log.with_suffix(".job.json")
     write_json(job_file, job)
     oom = oom_kills()
@@ -184,20 +195,3 @@ def _mark_failed(job: FamilyJob, scheme: str, death: ChildDied) -> Manifest:
         manifest_path(job.prepare.models_dir, job.prepare.model, job.backend, scheme, recipe.target), manifest
     )
     return manifest
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Holds the lock of a model's artifacts. Raises ``EdgeqError`` (code ``busy``) where another export has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise EdgeqError(
-                f"{folder} is in use",
-                "another edgeq export is writing there",
-                "wait until it ends, then try again",
-                code="busy",
-            ) from error
-        yield

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgeq.artifact import CalibrationInfo, Layer, Reference, WeightsInfo, artifacts_dir
 from edgeq.data.calibration import CalibrationSet, choose_calibration
 from edgeq.events import die_with_parent, emit
-from edgeq.files import atomic_path, sha256_file, write_json
+from edgeq.files import atomic_path, sha256_file, sha256_json, write_json
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import ModelSpec, load_model
 from edgeq.spec.note import Note
@@ -48,6 +48,8 @@ class Prepared(BaseModel):
     model_config = ConfigDict(extra="forbid")
     weights: WeightsInfo
     calibration: CalibrationInfo
+    spec_sha256: str
+    """Of the model's spec: another mean or size makes other samples of the same images."""
     reference: Reference
     layers: list[Layer]
     warnings: list[Note]
@@ -88,7 +90,7 @@ def prepare(job: PrepareJob) -> Prepared:
     calibration = calibration_of(job, spec)
     module, weights, notes = load_weights(spec, job.weights, seed=job.seed)
     notes = [*notes, *calibration.notes]
-    old = _reusable(job, weights, calibration.info())
+    old = _reusable(job, spec, weights, calibration.info())
     if old is not None:
         prepared = old.model_copy(update={"weights": weights, "warnings": notes})
     else:
@@ -98,6 +100,7 @@ def prepare(job: PrepareJob) -> Prepared:
         prepared = Prepared(
             weights=weights,
             calibration=calibration.info(),
+            spec_sha256=spec_sha256(spec),
             reference=reference,
             layers=layers(module, spec),
             warnings=notes,
@@ -106,15 +109,27 @@ def prepare(job: PrepareJob) -> Prepared:
     return prepared
 
 
-def _reusable(job: PrepareJob, weights: WeightsInfo, calibration: CalibrationInfo) -> Prepared | None:
-    """The earlier preparation, where it is whole and came from the same weights and calibration set."""
+def spec_sha256(spec: ModelSpec) -> str:
+    return sha256_json(spec.model_dump(mode="json"))
+
+
+def _reusable(job: PrepareJob, spec: ModelSpec, weights: WeightsInfo, calibration: CalibrationInfo) -> Prepared | None:
+    """The earlier preparation, where it is whole and came from the same weights, spec and calibration set."""
     work, folder = work_dir(job.models_dir, job.model), artifacts_dir(job.models_dir, job.model)
-    names = [work / "float.safetensors", work / "check.npz", work / "prepared.json", folder / "reference.npz"]
-    if not all(path.is_file() for path in names):
+    if not all((work / name).is_file() for name in ("float.safetensors", "check.npz", "prepared.json")):
         return None
-    old = read_prepared(job.models_dir, job.model)
-    same = old.weights.sha256 == weights.sha256 and old.calibration.sha256 == calibration.sha256
-    return old if same and sha256_file(folder / "reference.npz") == old.reference.sha256 else None
+    try:
+        old = read_prepared(job.models_dir, job.model)
+    except ValidationError:  # of an earlier edgeq: prepared anew
+        return None
+    reference = folder / Path(old.reference.file).name
+    same = (old.weights.sha256, old.calibration.sha256, old.spec_sha256) == (
+        weights.sha256,
+        calibration.sha256,
+        spec_sha256(spec),
+    )
+    whole = reference.is_file() and sha256_file(reference) == old.reference.sha256
+    return old if same and whole else None
 
 
 def _drop_old_answers(work: Path) -> None:
@@ -133,7 +148,7 @@ def _save_weights(path: Path, module: torch.nn.Module) -> None:
 def _save_answers(
     job: PrepareJob, spec: ModelSpec, work: Path, module: torch.nn.Module, calibration: CalibrationSet
 ) -> Reference:
-    """Writes ``check.npz`` (what each artifact is checked on) and ``reference.npz`` (the few samples that go with it)."""
+    """Writes ``check.npz`` (what each artifact is checked on) and ``reference-*.npz`` (the few samples that go with it)."""
     import torch
 
     samples = []
@@ -146,10 +161,14 @@ def _save_answers(
         for index, sample in enumerate(samples):
             logits.append(module(torch.from_numpy(sample[None])).numpy()[0])
             emit("progress", what="torch's float32 answers", done=index + 1, total=len(samples))
-    path = artifacts_dir(job.models_dir, job.model) / "reference.npz"
     _save_npz(work / "check.npz", samples=np.stack(samples), logits=np.stack(logits))
-    _save_npz(path, samples=np.stack(samples[:REFERENCE_SAMPLES]), logits=np.stack(logits[:REFERENCE_SAMPLES]))
-    return Reference(file="../reference.npz", sha256=sha256_file(path))
+    few = work / "reference.npz"
+    _save_npz(few, samples=np.stack(samples[:REFERENCE_SAMPLES]), logits=np.stack(logits[:REFERENCE_SAMPLES]))
+    digest = sha256_file(few)
+    # Named by content: artifacts of other weights or calibration sets keep the answers that they were checked with.
+    path = artifacts_dir(job.models_dir, job.model) / f"reference-{digest[:12]}.npz"
+    few.replace(path)
+    return Reference(file=f"../{path.name}", sha256=digest)
 
 
 def _save_npz(path: Path, **arrays: Any) -> None:

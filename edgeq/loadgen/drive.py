@@ -76,7 +76,9 @@ def drive(
         _disown(log_dir)
         raise
     outcome = log.read_outcome(log_dir)
-    return dataclasses.replace(outcome, notes=check_in_force(plan, outcome.settings))
+    return dataclasses.replace(
+        outcome, notes=check_in_force(plan, outcome.settings), cpu_s=resident.cpu_s, wall_s=resident.wall_s
+    )
 
 
 def _start(

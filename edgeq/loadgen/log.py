@@ -70,6 +70,10 @@ class Outcome:
     samples_per_second: float | None = None
     """Offline only."""
     notes: list[Note] = field(default_factory=list)
+    cpu_s: float | None = None
+    """CPU time of this process while queries were issued and answered, and the wall time of the same span (``wall_s``):
+    measured by ``drive``, not in the logs."""
+    wall_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
@@ -53,6 +54,9 @@ class Resident:
         self._failure = failure
         self.batches: dict[int, Array] = {}
         self.samples: dict[int, Array] = {}
+        self.cpu_s = self.wall_s = 0.0
+        """Spent between loading and unloading, while queries were issued and answered."""
+        self._since: tuple[float, float] | None = None
 
     def load(self, indices: list[int]) -> None:
         """LoadGen's callback. Multi-stream pads its list with repeats: each index is loaded once."""
@@ -64,10 +68,15 @@ class Resident:
             for row, index in enumerate(unique):
                 self.batches[index] = block[row : row + 1]
                 self.samples[index] = block[row]
+            self._since = time.process_time(), time.perf_counter()
         except BaseException as error:
             self._failure.remember(error)
 
     def unload(self, indices: list[int]) -> None:
         """LoadGen's callback; it always unloads all that it loaded."""
+        if self._since is not None:
+            self.cpu_s += time.process_time() - self._since[0]
+            self.wall_s += time.perf_counter() - self._since[1]
+            self._since = None
         self.batches.clear()
         self.samples.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeq.run.record import MAX_TOP1_DROP
+from edgeq.run.record import loses_accuracy
 
 #: A warning that takes a cell out of the ranking → why, in a few words. The cell is shown all the same, flagged so.
 GATING: dict[str, str] = {
@@ -32,7 +32,7 @@ def gate(status: str, codes: Iterable[str], top1_drop: float | None, stable: boo
     if status != "ok":
         return (status,)
     found = set(codes)
-    if top1_drop is not None and top1_drop > MAX_TOP1_DROP:
+    if top1_drop is not None and loses_accuracy(0.0, top1_drop):
         found.add("accuracy-loss")
     if stable is False:
         found.add("output-differs")

@@ -12,23 +12,25 @@ from pydantic import ValidationError
 from edgeq.artifact import Manifest
 from edgeq.files import write_json
 from edgeq.run.job import ACCURACY_DIR, AccuracyResult
-from edgeq.run.record import MAX_TOP1_DROP, Accuracy
+from edgeq.run.record import Accuracy, loses_accuracy
 from edgeq.spec.note import Note
 
 
 class ArtifactAccuracy:
     """The accuracy run of one artifact: ``<run>/<model>/<backend>/<scheme>/accuracy/``."""
 
-    def __init__(self, backend_folder: Path, scheme: str, artifact_key: str) -> None:
-        self.scheme, self.key = scheme, artifact_key
+    def __init__(self, backend_folder: Path, scheme: str, artifact_key: str, fp32_key: str | None = None) -> None:
+        """``fp32_key`` is the key of the same backend's fp32 artifact, where there is one to compare with."""
+        self.scheme, self.key, self.fp32_key = scheme, artifact_key, fp32_key
         self.folder = backend_folder / scheme / ACCURACY_DIR
         self._fp32 = backend_folder / "fp32" / ACCURACY_DIR
 
-    def read(self) -> AccuracyResult | None:
-        """The outcome, where this artifact has one; a failed run is tried again."""
+    def read(self, failed: bool = False) -> AccuracyResult | None:
+        """The outcome, where this artifact has one; a failed one counts only where ``failed`` is true."""
         result = _read(self.folder)
-        usable = result is not None and result.artifact_key == self.key and result.status != "failed"
-        return result if usable else None
+        if result is None or result.artifact_key != self.key:
+            return None
+        return result if failed or result.status != "failed" else None
 
     def conclude(self, failure: Note | None) -> AccuracyResult:
         """The outcome after the worker has ended; ``failure`` says why it failed, or is None."""
@@ -56,7 +58,7 @@ class ArtifactAccuracy:
                 )
             ]
         fp32 = _read(self._fp32)
-        if fp32 is None or fp32.accuracy is None:
+        if fp32 is None or fp32.accuracy is None or fp32.artifact_key != self.fp32_key:
             return result.accuracy, []
         ours, theirs = _predictions(self.folder), _predictions(self._fp32)
         agreement = float(np.mean(ours[:, 0] == theirs[:, 0])) if len(ours) == len(theirs) else None
@@ -67,7 +69,7 @@ class ArtifactAccuracy:
 def loss_notes(found: Accuracy, fp32: Accuracy) -> list[Note]:
     """The warning ``accuracy-loss``, where top-1 lies more than ``MAX_TOP1_DROP`` below fp32 on the same images."""
     drop = fp32.top1 - found.top1
-    if drop <= MAX_TOP1_DROP:
+    if not loses_accuracy(found.top1, fp32.top1):
         return []
     return [
         Note(

@@ -22,7 +22,10 @@ class WorkerJob(BaseModel):
     model_config = ConfigDict(extra="forbid")
     mode: Literal["performance", "accuracy"]
     cell: Cell
-    models_dir: Path
+    manifest: Path | None
+    """The artifact's manifest; None without a model."""
+    artifact_key: str | None
+    """Of the artifact that the run was planned with: another one in its place is not measured under its name."""
     target: str
     threads: int
     profile: Profile

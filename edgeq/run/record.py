@@ -231,14 +231,18 @@ class Record(BaseModel):
     duration_s: float | None = None
     load_ms: float | None = None
     first_inference_ms: float | None = None
+    import_ms: float | None = None
+    """Python's import of the framework, not part of ``load_ms``."""
     warmup: int | None = None
-    """Inferences before the measurement."""
+    """Samples inferred before LoadGen started."""
     peak_rss_mb: float | None = None
-    """Of the worker process, in 10^6 bytes."""
+    """Of the worker process to the end of the measurement, in 10^6 bytes: with the samples and queries in memory."""
+    loaded_rss_mb: float | None = None
+    """The same up to LoadGen's start: the framework, the model and what an inference needs."""
     cpu_s: float | None = None
-    """CPU time, user and system, of the worker during the measurement."""
+    """CPU time, user and system, of the worker while queries were issued and answered."""
     cpu_per_wall: float | None = None
-    """``cpu_s`` over wall time: about the number of threads that really worked."""
+    """``cpu_s`` over the wall time of the same span: about the number of threads that really worked."""
     host: HostStates = Field(default_factory=HostStates)
     accuracy: Accuracy | None = None
     output_check: OutputCheck | None = None
@@ -271,6 +275,11 @@ class Record(BaseModel):
     def skipped(cls, cell: Cell, reason: Note, run: RunInfo, **known: Any) -> Record:
         """A cell that was not measured, for a reason known beforehand (not offered, not installed, too slow)."""
         return cls(cell=cell, status="skipped", reason=reason, run=run, **known)
+
+
+def loses_accuracy(top1: float, fp32_top1: float) -> bool:
+    """Whether top-1 lies more than ``MAX_TOP1_DROP`` below fp32's; exactly so much is not a loss, whatever rounds."""
+    return fp32_top1 - top1 > MAX_TOP1_DROP + 1e-9
 
 
 def record_path(run_dir: Path, cell: Cell) -> Path:

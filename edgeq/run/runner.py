@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from edgeq import __version__
 from edgeq.artifact import Manifest, exported, find_manifest, read_manifest
+from edgeq.backends import installed, require
 from edgeq.events import Child, cause_of_death
-from edgeq.files import write_error, write_json
+from edgeq.files import only_one, write_error, write_json
 from edgeq.host.memory import OomKills, oom_kills
 from edgeq.host.threads import environment
 from edgeq.run.accuracy import ArtifactAccuracy
 from edgeq.run.job import WorkerJob
-from edgeq.run.record import Record, Requested, RunInfo, read_record, write_record
+from edgeq.run.record import Accuracy, ArtifactInfo, Record, Requested, RunInfo, read_record, write_record
 from edgeq.run.samples import ModelSamples, samples_for
 from edgeq.run.store import RunFolder, create_run, resume_run
 from edgeq.spec.errors import EdgeqError, RequestError
@@ -65,6 +67,7 @@ class RunRequest:
             "threads": self.threads,
             "target": self.target,
             "dataset": str(self.dataset.absolute()) if self.dataset else None,
+            "versions": {"edgeq": __version__, **{b: installed(b) for b in self.backends if b != NULL}},
             "seed": self.seed,
         }
 
@@ -101,9 +104,12 @@ class Runner:
         """
         self.request, self.watcher = request, watcher
         self.planned = matrix(request.models, request.backends, request.schemes, request.scenarios)
-        self.manifests = _manifests(request, self.planned)
+        self.found, self.lacking = _manifests(request, self.planned)
+        self.manifests = {key: manifest for key, (_, manifest) in self.found.items()}
+        self._accuracy_tried: set[tuple[str, str, str]] = set()
         self.samples = {model: self._samples(model) for model in dict.fromkeys(p.cell.model for p in self.planned)}
-        asked, cells = request.as_json(), [plan.cell for plan in self.planned]
+        digests = {model: samples.sha256 for model, samples in self.samples.items()}
+        asked, cells = request.as_json() | {"samples": digests}, [plan.cell for plan in self.planned]
         device = str(request.device["slug"])
         self.folder = (
             resume_run(request.results, device, asked)
@@ -118,16 +124,17 @@ class Runner:
             EdgeqError: nothing more can be recorded (full disk, damaged record). What is finished is kept.
             KeyboardInterrupt: as it came; the cell in hand leaves no record, the finished ones are kept.
         """
-        done = {plan.cell: record for plan in self.planned if (record := self._finished(plan.cell))}
-        self.watcher.began(self.folder, len(self.planned), len(done))
-        for order, plan in enumerate(self.planned):
-            if plan.cell in done:
-                continue
-            self._enough_disk()
-            record = self._cell(plan, order)
-            done[plan.cell] = record
-            self.watcher.ended(record)
-        return [done[plan.cell] for plan in self.planned]
+        with only_one(self.folder.path.parent, "edgeq run"):  # two on one device would disturb each other
+            done = {plan.cell: record for plan in self.planned if (record := self._finished(plan.cell))}
+            self.watcher.began(self.folder, len(self.planned), len(done))
+            for order, plan in enumerate(self.planned):
+                if plan.cell in done:
+                    continue
+                self._enough_disk()
+                record = self._cell(plan, order)
+                done[plan.cell] = record
+                self.watcher.ended(record)
+            return [done[plan.cell] for plan in self.planned]
 
     def _samples(self, model: str) -> ModelSamples:
         request = self.request
@@ -159,9 +166,12 @@ class Runner:
         info = self._info(order)
         if plan.reason is not None:
             return self._write(Record.skipped(cell, plan.reason, info, **self._known(cell)))
-        manifest: Manifest | None = None
-        accuracy, warnings = None, [*self.samples[cell.model].warnings]
+        accuracy, warnings = None, [*self.samples[cell.model].warnings, *_thread_notes(self.request)]
         if cell.backend != NULL:
+            try:
+                require(cell.backend)
+            except EdgeqError as error:
+                return self._write(Record.skipped(cell, Note.of(error), info, **self._known(cell)))
             try:
                 manifest = self._manifest(cell)
                 exported(manifest)
@@ -169,36 +179,35 @@ class Runner:
                 return self._write(Record.failed(cell, Note.of(error), info, **self._known(cell)))
             warnings += manifest.warnings
             accuracy, notes = self._accuracy(cell, manifest, info)
-            warnings += notes
+            warnings += [*notes, *_rule_notes(self.request.profile, manifest, accuracy)]
         job = self._job("performance", cell, self.folder.record(cell).parent, info).model_copy(
             update={"accuracy": accuracy, "warnings": _once(warnings)}
         )
         self.folder.set_aside(cell)
         failure = self._work(job, str(cell))
-        record = self._recorded(cell, failure)
-        if record is not None and (again := _planned_anew(record)) is not None:
+        record = self._recorded(cell)
+        if record is not None and (again := _planned_anew(record, self.request.profile)) is not None:
             self.folder.set_aside(cell)
             failure = self._work(
                 job.model_copy(update=again | {"warnings": [*job.warnings, *again["warnings"]]}), str(cell)
             )
-            record = self._recorded(cell, failure)
+            record = self._recorded(cell)
         if record is not None:
             return record
         reason = failure or Note(code="no-record", text="the worker ended without a record")
         known = {**self._known(cell), "accuracy": accuracy, "warnings": _once(warnings)}
         return self._write(Record.failed(cell, reason, info, **known))
 
-    def _recorded(self, cell: Cell, failure: Note | None) -> Record | None:
-        """What the worker wrote, where it ended well."""
+    def _recorded(self, cell: Cell) -> Record | None:
+        """What the worker wrote: its last act, so that a record is whole whatever became of the worker afterwards."""
         path = self.folder.record(cell)
-        return read_record(path) if failure is None and path.is_file() else None
+        return read_record(path) if path.is_file() else None
 
     def _manifest(self, cell: Cell) -> Manifest:
-        found = self.manifests.get(_artifact_of(cell))
-        if found is not None:
-            return found
-        request = self.request
-        return read_manifest(find_manifest(request.models_dir, cell.model, cell.backend, cell.scheme, request.target))
+        key = _artifact_of(cell)
+        if key in self.lacking:
+            raise self.lacking[key]
+        return self.manifests[key]
 
     def _accuracy(self, cell: Cell, manifest: Manifest, info: RunInfo) -> tuple[Any, list[Note]]:
         """The artifact's accuracy (measured at its first cell), and what is to be said of it."""
@@ -206,9 +215,11 @@ class Runner:
         if samples.dataset is None:
             return None, []
         folder = self.folder.path / cell.model / cell.backend
-        artifact = ArtifactAccuracy(folder, cell.scheme, manifest.key)
-        result = artifact.read()
+        fp32 = self.manifests.get((cell.model, cell.backend, "fp32"))
+        artifact = ArtifactAccuracy(folder, cell.scheme, manifest.key, fp32.key if fp32 else None)
+        result = artifact.read(failed=_artifact_of(cell) in self._accuracy_tried)
         if result is None:
+            self._accuracy_tried.add(_artifact_of(cell))
             what = f"{cell.model}/{cell.backend}/{cell.scheme} accuracy"
             failure = self._work(self._job("accuracy", cell, artifact.folder, info), what)
             result = artifact.conclude(failure)
@@ -217,10 +228,12 @@ class Runner:
 
     def _job(self, mode: Any, cell: Cell, folder: Path, info: RunInfo) -> WorkerJob:
         request, samples = self.request, self.samples[cell.model]
+        path, manifest = self.found.get(_artifact_of(cell), (None, None))
         return WorkerJob(
             mode=mode,
             cell=cell,
-            models_dir=request.models_dir.absolute(),
+            manifest=path.absolute() if path else None,
+            artifact_key=manifest.key if manifest else None,
             target=request.target,
             threads=request.threads,
             profile=request.profile,
@@ -236,7 +249,10 @@ class Runner:
 
     def _work(self, job: WorkerJob, what: str) -> Note | None:
         """Runs one worker to its end; returns why it failed, or None."""
-        job.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            job.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(job.folder, error) from error
         job_file, log = job.folder / "job.json", job.folder / "worker.log"
         write_json(job_file, job.model_dump(mode="json", by_alias=True))
         oom = oom_kills()
@@ -302,7 +318,11 @@ class Runner:
             profile=request.profile.name,
             dataset=self.samples[cell.model].dataset,
         )
-        return {"device": request.device, "requested": requested}
+        path, manifest = self.found.get(_artifact_of(cell), (None, None))
+        artifact = None
+        if path is not None and manifest is not None and manifest.status == "ok":
+            artifact = ArtifactInfo.of(manifest, path.parent / manifest.files[0].name)
+        return {"device": request.device, "requested": requested, "artifact": artifact}
 
     def _enough_disk(self) -> None:
         free = shutil.disk_usage(self.folder.path).free
@@ -310,20 +330,27 @@ class Runner:
             raise write_error(self.folder.path, OSError(28, "No space left on device"))
 
 
-def _manifests(request: RunRequest, planned: Sequence[Planned]) -> dict[tuple[str, str, str], Manifest]:
-    """The manifest of every artifact that the run will use, where there is one.
+Key = tuple[str, str, str]
+
+
+def _manifests(
+    request: RunRequest, planned: Sequence[Planned]
+) -> tuple[dict[Key, tuple[Path, Manifest]], dict[Key, EdgeqError]]:
+    """The manifest of every artifact that the run will use, and for the others why there is none.
 
     Raises:
         RequestError: artifacts of one model come from different weights (code ``mixed-weights``).
     """
-    found: dict[tuple[str, str, str], Manifest] = {}
+    found: dict[Key, tuple[Path, Manifest]] = {}
+    lacking: dict[Key, EdgeqError] = {}
     for key in dict.fromkeys(_artifact_of(plan.cell) for plan in planned if plan.cell.model != NO_MODEL):
         try:
-            found[key] = read_manifest(find_manifest(request.models_dir, *key, request.target))
-        except EdgeqError:  # told again, as the reason of each of its cells, in Runner._manifest
-            continue
+            path = find_manifest(request.models_dir, *key, request.target)
+            found[key] = path, read_manifest(path)
+        except EdgeqError as error:
+            lacking[key] = error
     for model in request.models:
-        sources = {m.weights.sha256: m.weights.name for m in found.values() if m.model == model}
+        sources = {m.weights.sha256: m.weights.name for _, m in found.values() if m.model == model}
         if len(sources) > 1:
             raise RequestError(
                 f"the artifacts of {model} come from different weights: {', '.join(sorted(sources.values()))}",
@@ -331,10 +358,35 @@ def _manifests(request: RunRequest, planned: Sequence[Planned]) -> dict[tuple[st
                 f"run: edgeq export --model {model} --weights …",
                 code="mixed-weights",
             )
-    return found
+    return found, lacking
 
 
-def _planned_anew(record: Record) -> dict[str, Any] | None:
+def _thread_notes(request: RunRequest) -> list[Note]:
+    allowed = request.device["cores"]
+    if request.threads <= allowed:
+        return []
+    text = f"{request.threads} threads on {allowed} cores that this process may use"
+    return [Note(code="oversubscribed", text=text, hint="leave out --threads, or pass the number of cores")]
+
+
+def _rule_notes(profile: Profile, manifest: Manifest, accuracy: Accuracy | None) -> list[Note]:
+    """``not-mlperf`` where a profile of MLPerf's rules is run without what the rules ask for."""
+    if not profile.mlperf_rules:
+        return []
+    lacks = []
+    if accuracy is None:
+        lacks.append("no accuracy was measured (pass --dataset)")
+    elif accuracy.n < profile.accuracy_samples:
+        lacks.append(f"accuracy is of {accuracy.n} images, not {profile.accuracy_samples}")
+    if manifest.weights.kind == "random":
+        lacks.append("the weights are random")
+    if not lacks:
+        return []
+    hint = "bring the validation set and the reference weights, or use another profile"
+    return [Note(code="not-mlperf", text=f"not a result by MLPerf's rules: {'; '.join(lacks)}", hint=hint)]
+
+
+def _planned_anew(record: Record, profile: Profile) -> dict[str, Any] | None:
     """How to try an invalid offline cell again: by the rate it showed, where the canary's was too low; else None.
 
     LoadGen is given offline's samples before it starts. Where a busy machine slowed the canary down, they are used up
@@ -342,7 +394,11 @@ def _planned_anew(record: Record) -> dict[str, Any] | None:
     """
     if record.status != "invalid" or record.cell.scenario != "offline" or record.canary is None:
         return None
-    if record.samples_per_second is None or record.duration_s is None or record.duration_s >= record.canary.estimate_s:
+    if (
+        record.samples_per_second is None
+        or record.duration_s is None
+        or record.duration_s >= profile.offline.min_duration_s
+    ):
         return None
     ms_per_sample = 1e3 / record.samples_per_second
     note = Note(

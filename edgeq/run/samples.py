@@ -26,6 +26,8 @@ class ModelSamples:
 
     spec: dict[str, Any]
     """For ``edgeq.data.samples.open_samples``."""
+    sha256: str
+    """Of the samples' content, labels and order-free: a run is resumed only with the same."""
     dataset: str | None = None
     preprocessing: str = "synthetic"
     bad_images: list[str] = field(default_factory=list)
@@ -51,7 +53,8 @@ def samples_for(
     """
     spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(models_dir, model)
     if dataset is None or model == NO_MODEL:
-        return ModelSamples(synthetic(spec, profile.resident_samples, seed + SEED_OFFSET).to_spec())
+        made = synthetic(spec, profile.resident_samples, seed + SEED_OFFSET)
+        return ModelSamples(made.to_spec(), made.sha256)
     images = list_images(dataset, spec.classes, spec.label_offset, on_progress=on_progress)
     calibrated = {digest for manifest in manifests for digest in manifest.calibration.images}
     samples, excluded = exclude_calibration(prepare(images, spec, on_progress), calibrated)
@@ -67,4 +70,6 @@ def samples_for(
                 hint="use the whole validation set",
             )
         )
-    return ModelSamples(samples.to_spec(), str(dataset), described["preprocessing"], bad, excluded, warnings)
+    return ModelSamples(
+        samples.to_spec(), samples.sha256, str(dataset), described["preprocessing"], bad, excluded, warnings
+    )

@@ -30,7 +30,8 @@ class RunFolder:
         return record_path(self.path, cell)
 
     def finished(self, cell: Cell) -> Record | None:
-        """The cell's record, where it has one and its measurement need not be tried again (``failed`` is tried again).
+        """The cell's record, where it has one and its measurement need not be tried again (``failed`` is, and one whose
+        accuracy run failed).
 
         Raises:
             EdgeqError: the record is damaged.
@@ -39,7 +40,8 @@ class RunFolder:
         if not path.is_file():
             return None
         record = read_record(path)
-        return None if record.status == "failed" else record
+        again = record.status == "failed" or any(note.code == "accuracy-failed" for note in record.warnings)
+        return None if again else record
 
     def set_aside(self, cell: Cell) -> None:
         """Renames a record out of the way of the next try: results are added to, never overwritten."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import platform
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from edgeq import __version__
-from edgeq.artifact import Manifest, find_manifest, read_manifest, verify
-from edgeq.backends import installed, open_session
+from edgeq.artifact import Manifest, read_manifest, verify
+from edgeq.backends import installed, open_session, preload
 from edgeq.backends.null import open_null
 from edgeq.backends.session import Array, Session, SessionOptions
 from edgeq.data.layout import to_layout
@@ -50,6 +49,7 @@ from edgeq.run.record import (
     Requested,
     write_record,
 )
+from edgeq.run.steadiness import cpu_notes, host_notes
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import NO_MODEL_SPEC
 from edgeq.spec.names import NULL
@@ -123,7 +123,13 @@ class Worker:
     def _what_ran(self, session: Session) -> None:
         """After the measurement: some frameworks load the model once more to tell, which is not the cell's memory."""
         self.known["peak_rss_mb"] = _mb(memory.peak_rss())
-        effective = session.effective()
+        emit("phase", name="reading what ran", limit_s=LOAD_LIMIT_S)
+        try:
+            effective = session.effective()
+        except Exception as error:  # the measurement is whole: what it ran stays unknown, and is said to be
+            why = f"{type(error).__name__}: {error}"
+            self.notes.append(Note(code="effective-unknown", text=f"the framework did not say what it runs: {why}"))
+            return
         fields = EffectiveInfo.model_fields
         self.known["effective"] = EffectiveInfo(**{k: v for k, v in vars(effective).items() if k in fields})
         self.notes += effective.warnings
@@ -165,15 +171,26 @@ class Worker:
         options = SessionOptions(threads=self.job.threads, streams=self.streams)
         if self.cell.backend == NULL:
             return open_null(options, NO_MODEL_SPEC.input_shape, NO_MODEL_SPEC.classes)
-        path = find_manifest(self.job.models_dir, self.cell.model, self.cell.backend, self.cell.scheme, self.job.target)
+        assert self.job.manifest is not None
+        path = self.job.manifest
         manifest = read_manifest(path)
+        if manifest.key != self.job.artifact_key:
+            raise EdgeqError(
+                f"the artifact of {self.cell} has been exported anew since this run began",
+                "its accuracy and its other cells are of another file",
+                "start a new run: the same command without --resume",
+                code="artifact-changed",
+            )
         file = verify(path, manifest, model=self.cell.model, backend=self.cell.backend, scheme=self.cell.scheme)
         self.manifest, self.manifest_file = manifest, path
         self.known["artifact"] = ArtifactInfo.of(manifest, _shown(file))
         self.notes += _target_notes(manifest, self.job.target)
         began = time.perf_counter()
+        preload(manifest.backend)
+        imported = time.perf_counter()
         session = open_session(manifest, file, options)
-        self.known["load_ms"] = (time.perf_counter() - began) * 1e3
+        self.known["import_ms"] = (imported - began) * 1e3
+        self.known["load_ms"] = (time.perf_counter() - imported) * 1e3
         return session
 
     def _reference(self, session: Session, samples: SampleSet) -> tuple[Array, Array]:
@@ -199,7 +216,7 @@ class Worker:
             per_query, parallel = 1, self.streams
         samples = to_layout(reference, session.input.layout)
         timing = time_queries(session, [samples[index % len(samples)] for index in range(per_query)], budget / 4)
-        self.known["warmup"] = timing.warm_up + 1
+        self.known["warmup"] = 1 + (timing.warm_up + timing.timed) * per_query
         return Canary(ms_per_sample=timing.query_s / per_query / parallel * 1e3, n=timing.timed, estimate_s=0)
 
     def _samples_per_query(self, first_s: float) -> int:
@@ -225,6 +242,7 @@ class Worker:
             ms_per_sample / 1e3 * unit,
             samples.count,
             mode=self.job.mode,
+            memory_mb=min(2048, (memory.available() or 4096e6) / 2e6),
             answer_s=answer_s,
         )
         self.known["canary"] = canary.model_copy(update={"estimate_s": planning.seconds})
@@ -232,8 +250,10 @@ class Worker:
         return planning
 
     def _check(self, session: Session, reference: Array, first: Array) -> tuple[Array, OutputCheck | None]:
-        emit("phase", name="output check", limit_s=CHECK_LIMIT_S)
+        expected_s = self.known["canary"].ms_per_sample / 1e3 * self.streams * len(reference)
+        emit("phase", name="output check", limit_s=max(CHECK_LIMIT_S, HANG_FACTOR * expected_s))
         found = logits_of(session, reference, many=self.streams > 1)
+        self.known["warmup"] += len(reference)
         if self.manifest is None or self.expected is None:
             return found, None
         checked, notes = check_output(found, self.expected, self.manifest)
@@ -253,16 +273,19 @@ class Worker:
     def _drive(self, session: Session, samples: SampleSet, planning: Planning) -> Outcome:
         limit = HANG_FACTOR * planning.seconds + HANG_SLACK_S
         emit("phase", name="LoadGen", limit_s=limit, estimate_s=planning.seconds)
+        self.known["loaded_rss_mb"] = _mb(memory.peak_rss())
         before = state.snapshot()
-        cpu, began = _cpu_s(), time.perf_counter()
         outcome = drive(
             session, samples, planning.plan, self.job.folder / "loadgen", session.input.layout, session.input.shape
         )
-        wall = time.perf_counter() - began
         emit("phase", name="reading logs", limit_s=READ_LIMIT_S)
-        self.known["cpu_s"] = _cpu_s() - cpu
-        self.known["cpu_per_wall"] = self.known["cpu_s"] / wall
-        self.known["host"] = HostStates(before=before, after=state.snapshot())
+        after = state.snapshot()
+        self.known["host"] = HostStates(before=before, after=after)
+        self.notes += host_notes(before, after)
+        if outcome.cpu_s is not None and outcome.wall_s:
+            self.known["cpu_s"], self.known["cpu_per_wall"] = outcome.cpu_s, outcome.cpu_s / outcome.wall_s
+            if self.cell.backend != NULL:
+                self.notes += cpu_notes(self.known["cpu_per_wall"], self.job.threads)
         self.known |= self._figures(outcome)
         self.notes += outcome.notes
         return outcome
@@ -321,7 +344,8 @@ def _target_notes(manifest: Manifest, target: str) -> list[Note]:
         Note(
             code="target-mismatch",
             text=f"quantized for {manifest.target}, this device is {target}",
-            hint=f"run: edgeq export --backend {manifest.backend} --scheme {manifest.scheme} --target {target}",
+            hint=f"run: edgeq export --model {manifest.model} --backend {manifest.backend} "
+            f"--scheme {manifest.scheme} --target {target}",
         )
     ]
 
@@ -330,23 +354,22 @@ def _same(found: Array, expected: Array) -> bool:
     return distance(found, expected).max_rel_error <= STABLE
 
 
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def _mb(count: int | None) -> float | None:
     return None if count is None else count / 1e6
 
 
 def _versions(backend: str) -> dict[str, str]:
     frameworks = {} if backend == NULL else installed(backend)
+    try:
+        loadgen = {"mlcommons-loadgen": metadata.version("mlcommons-loadgen")}
+    except metadata.PackageNotFoundError:  # its absence is told where LoadGen is started
+        loadgen = {}
     return {
         **frameworks,
         "edgeq": __version__,
         "python": platform.python_version(),
         "numpy": metadata.version("numpy"),
-        "mlcommons-loadgen": metadata.version("mlcommons-loadgen"),
+        **loadgen,
     }
 
 

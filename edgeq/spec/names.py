@@ -55,13 +55,13 @@ class Cell:
 
 
 def check_names(kind: str, names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
-    """Returns ``names`` without repeats, in the order given.
+    """Returns ``names`` without repeats, in the order of ``valid``: fp32 comes first, which others are compared with.
 
     Raises:
         RequestError: a name is not in ``valid``; the message names the nearest valid one.
     """
-    valid = tuple(valid)
+    names, valid = tuple(names), tuple(valid)
     for name in names:
         if name not in valid:
             raise unknown_name(kind, name, valid)
-    return tuple(dict.fromkeys(names))
+    return tuple(name for name in valid if name in names)

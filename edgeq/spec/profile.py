@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from edgeq.spec.errors import RequestError, unknown_name
 from edgeq.spec.tomlfile import load_toml
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _recorded(value: float) -> float:
+    if value not in (0.5, 0.9, 0.95, 0.99):
+        raise ValueError("records hold the percentiles 0.50, 0.90, 0.95 and 0.99")
+    return value
+
+
+#: A latency percentile as a share of 1.
+Percentile = Annotated[float, AfterValidator(_recorded)]
 
 
 class SingleStream(BaseModel):
@@ -18,7 +29,7 @@ class SingleStream(BaseModel):
     model_config = _STRICT
     min_duration_s: float = Field(ge=0)
     min_queries: int = Field(ge=1)
-    percentile: float = Field(gt=0, lt=1)
+    percentile: Percentile
 
 
 class MultiStream(SingleStream):
@@ -41,7 +52,7 @@ class Server(BaseModel):
     model_config = _STRICT
     min_duration_s: float = Field(ge=0)
     min_queries: int = Field(ge=1)
-    percentile: float = Field(gt=0, lt=1)
+    percentile: Percentile
     latency_ms: float = Field(gt=0)
 
 

@@ -18,7 +18,7 @@ def _figures(top1: float) -> Accuracy:
 
 
 def _measured(folder: Path, scheme: str, top1: float, best: list[int]) -> ArtifactAccuracy:
-    artifact = ArtifactAccuracy(folder, scheme, "key")
+    artifact = ArtifactAccuracy(folder, scheme, "key", fp32_key="key")
     artifact.folder.mkdir(parents=True)
     result = AccuracyResult(status="ok", artifact_key="key", accuracy=_figures(top1))
     write_result(artifact.folder, result, np.array([[b, -1, -1, -1, -1] for b in best], np.int32))
@@ -52,6 +52,15 @@ def test_random_weights_have_agreement_but_no_loss(tmp_path: Path) -> None:
     found, notes = _record_part(_measured(tmp_path, "fp16", 0.10, [1, 3]), manifest(kind="random"))
     assert found is not None
     assert found.agreement_with_fp32 == 0.5
+    assert notes == []
+
+
+def test_an_fp32_artifact_that_was_exported_anew_is_no_measure(tmp_path: Path) -> None:
+    _measured(tmp_path, "fp32", 0.80, [1, 2])
+    _measured(tmp_path, "fp16", 0.10, [1, 3])
+    found, notes = _record_part(ArtifactAccuracy(tmp_path, "fp16", "key", fp32_key="a newer one"), manifest())
+    assert found is not None
+    assert found.agreement_with_fp32 is None
     assert notes == []
 
 

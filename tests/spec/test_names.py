@@ -37,5 +37,5 @@ def test_what_has_not_four_parts_is_no_cell(text: str) -> None:
         Cell.parse(text)
 
 
-def test_names_keep_their_order_and_lose_repeats() -> None:
-    assert check_names("scheme", ["int8-static", "fp32", "int8-static"], SCHEMES) == ("int8-static", "fp32")
+def test_names_lose_repeats_and_fp32_comes_first() -> None:
+    assert check_names("scheme", ["int8-static", "fp32", "int8-static"], SCHEMES) == ("fp32", "int8-static")
