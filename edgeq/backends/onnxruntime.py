@@ -103,7 +103,8 @@ class OnnxRuntimeSession:
 
     def effective(self) -> Effective:
         """``Session.effective``. Loads the file a second time with the profiler on, runs one sample, frees it."""
-        nodes = onnxruntime_profile.run_once(self._path, self._options.intra_op_num_threads, self.input.shape)
+        intra = self._options.intra_op_num_threads
+        nodes = onnxruntime_profile.run_once(self._path, session_options(intra), self.input.shape)
         macs, notes = shares(onnxruntime_profile.executed(nodes), self._manifest.layers)
         used = self._session.get_session_options()
         extra: dict[str, Any] = {

@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgeq.backends.macs import Executed, conv_macs, linear_macs
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 #: Operator → where its weight stands among its inputs, after fusion and under the optimiser's own names.
 _CONV = {"Conv": 1, "FusedConv": 1, "NhwcFusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}
@@ -74,17 +77,14 @@ class Node:
         return _PRECISION.get(kind, kind)
 
 
-def run_once(path: Path, intra: int, shape: Sequence[int]) -> list[Node]:
-    """Loads ``path`` as a session does, profiles one run of one random sample ``[1, *shape]``; returns its nodes.
+def run_once(path: Path, options: onnxruntime.SessionOptions, shape: Sequence[int]) -> list[Node]:
+    """Loads ``path`` with ``options``, profiles one run of one random sample ``[1, *shape]``; returns its nodes.
 
     Pre-packing is off here, and only here, because a pre-packed weight is missing from the profile; it changes the
     order of a weight in memory, not the operator or its types.
     """
     import onnxruntime
 
-    from edgeq.backends.onnxruntime import session_options
-
-    options = session_options(intra)
     options.enable_profiling = True
     options.add_session_config_entry("session.disable_prepacking", "1")
     with tempfile.TemporaryDirectory(prefix="edgeq-profile-") as folder:

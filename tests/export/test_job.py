@@ -1,0 +1,133 @@
+"""The export job with a small network of the tests' own, through real child processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from edgeq.artifact import read_manifest
+from edgeq.export.job import Exported, ExportRequest, export
+from edgeq.spec.errors import EdgeqError
+
+NET = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, stride=2)
+        self.fc = torch.nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).mean(dim=(2, 3)))
+"""
+SPEC = """
+name = "net"
+title = "Net"
+input_shape = [3, 32, 32]
+classes = 10
+macs = 48680
+parameters = 314
+[source]
+package = "tiny_source"
+constructor = "Net"
+[preprocess]
+resize = 32
+crop = 32
+mean = [0.5, 0.5, 0.5]
+std = [0.5, 0.5, 0.5]
+"""
+Make = Callable[..., ExportRequest]
+
+
+@pytest.fixture
+def make(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "tiny_source.py").write_text(NET)
+    (tmp_path / "models" / "net").mkdir(parents=True)
+    (tmp_path / "models" / "net" / "model.toml").write_text(SPEC)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'src'}:{repo}")
+
+    def request(**changes: Any) -> ExportRequest:
+        fields: dict[str, Any] = {
+            "models_dir": tmp_path / "models", "models": ["net"], "backends": ["onnxruntime"],
+            "schemes": ["fp32", "fp16"], "weights": "random", "target": "x86_64", "threads": 1, "calibration_count": 4,
+        }  # fmt: skip
+        return ExportRequest(**{**fields, **changes})
+
+    return request
+
+
+def _run(request: ExportRequest, on_progress: Any = lambda what, done, total: None) -> dict[str, Exported]:
+    return {outcome.scheme: outcome for outcome in export(request, on_progress)}
+
+
+def _outcomes(found: dict[str, Exported]) -> dict[str, str]:
+    return {scheme: outcome.outcome for scheme, outcome in found.items()}
+
+
+def test_only_what_changed_is_exported_anew(make: Make, tmp_path: Path) -> None:
+    first = _run(make())
+    assert _outcomes(first) == {"fp32": "exported", "fp16": "exported"}
+    assert first["fp16"].manifest.check is not None
+    assert first["fp16"].manifest.check.size_ratio is not None
+    assert _outcomes(_run(make())) == {"fp32": "unchanged", "fp16": "unchanged"}
+    file = tmp_path / "models/net/artifacts/onnxruntime/fp16.onnx"
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.write_bytes(damaged)
+    assert _outcomes(_run(make())) == {"fp32": "unchanged", "fp16": "exported"}, "the same size, another content"
+    assert _outcomes(_run(make(seed=1))) == {"fp32": "exported", "fp16": "exported"}, "other weights"
+    assert not list((tmp_path / "models/net/artifacts/onnxruntime").glob(".partial-*"))
+
+
+def test_a_child_that_is_killed_costs_the_artifact_in_hand(make: Make, tmp_path: Path) -> None:
+    killed = []
+
+    def kill(what: str, done: int, total: int) -> None:
+        children = [c for c in psutil.Process().children() if "edgeq.export.child" in c.cmdline()]
+        if "fp32" in what and not killed:
+            killed.append(what)
+            children[0].send_signal(signal.SIGKILL)
+
+    found = _run(make(), kill)
+    assert killed
+    assert _outcomes(found) == {"fp32": "failed", "fp16": "exported"}
+    reason = found["fp32"].manifest.reason
+    assert reason is not None
+    assert reason.code == "killed"
+    manifest = read_manifest(tmp_path / "models/net/artifacts/onnxruntime/fp32.json")
+    assert manifest.status == "failed"
+    assert not (tmp_path / "models/net/artifacts/onnxruntime/fp32.onnx").exists()
+    assert _outcomes(_run(make())) == {"fp32": "exported", "fp16": "unchanged"}, "a failure is tried again"
+
+
+def test_weights_that_do_not_fit_stop_the_export(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "w.pth").write_bytes(b"not a state dict")
+    with pytest.raises(EdgeqError) as caught:
+        _run(make(weights=str(tmp_path / "w.pth")))
+    assert caught.value.exit_code == 2
+
+
+def test_two_exports_of_one_model_do_not_mix(make: Make) -> None:
+    running = export(make(), lambda what, done, total: None)
+    next(running)
+    with pytest.raises(EdgeqError) as caught:
+        _run(make())
+    assert caught.value.code == "busy"
+    running.close()
+
+
+def test_a_damaged_preparation_is_made_anew(make: Make, tmp_path: Path) -> None:
+    _run(make(schemes=["fp32"]))
+    prepared = tmp_path / "models/net/artifacts/.work/prepared.json"
+    document = json.loads(prepared.read_text())
+    prepared.write_text(json.dumps({**document, "weights": "of another time"}))
+    assert _outcomes(_run(make(schemes=["fp32"]))) == {"fp32": "unchanged"}
