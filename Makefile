@@ -42,11 +42,12 @@ $(STAMP): pyproject.toml constraints.txt
 export: setup
 	$(BIN)/edgeq export $(export_args)
 
-# Exit code 1 of export: an artifact failed, and its cells will say so. 2: it stopped, and what is there is of an earlier one.
+# An artifact that failed to export has failed cells, and the run goes on. An export that stopped altogether prints no JSON:
+# what lies there is then of an earlier export, and is not measured in the name of this one.
 run: setup
-	@status=0; \
-	$(BIN)/edgeq export $(export_args) || status=$$?; \
-	if [ $$status -le 1 ]; then \
+	@status=0; outcomes=$$(mktemp); trap 'rm -f "$$outcomes"' EXIT; \
+	$(BIN)/edgeq export --json $(export_args) > "$$outcomes" || status=$$?; \
+	if [ -s "$$outcomes" ]; then \
 		$(BIN)/edgeq run $(run_args) || status=$$?; \
 		if [ $$status -le 1 ]; then $(BIN)/edgeq report --results "$(RESULTS)" || status=$$?; fi; \
 	fi; exit $$status

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from edgeq.artifact import TARGETS
 from edgeq.cli import options
 from edgeq.cli.display import ExportDisplay
-from edgeq.spec.errors import BAD_REQUEST, DONE, FELL_SHORT, EdgeqError
+from edgeq.spec.errors import DONE, FELL_SHORT
 from edgeq.spec.names import BACKENDS, SCHEMES, check_names
-
-if TYPE_CHECKING:
-    from edgeq.export.job import ExportRequest
 
 
 @click.command("export", short_help="Quantize and export models for each framework.")
@@ -85,12 +81,12 @@ def command(
     """Quantizes and exports; each artifact is loaded, run and compared with torch's float32 right after it is written.
 
     Only what changed is exported anew. Exit code 1 where an artifact failed; the others are there all the same.
-    Exit code 2 where the export could not be done as asked (no such weights, no network, a full disk).
+    Where the export can't go on at all (no network, a full disk), --json prints nothing.
 
     \b
     Example: edgeq export --model mobilenet_v2 --weights mobilenet_v2.safetensors --calibration images/
     """
-    from edgeq.export.job import ExportRequest
+    from edgeq.export.job import ExportRequest, export
     from edgeq.host import cpu
 
     if target != "host":
@@ -108,18 +104,6 @@ def command(
         calibration_count=calibration_count,
         force=force,
     )
-    try:
-        return _export(request, as_json)
-    except EdgeqError as error:
-        error.exit_code = (
-            BAD_REQUEST  # stopped: what is asked for can't be had, and what may be there is of an earlier one
-        )
-        raise
-
-
-def _export(request: ExportRequest, as_json: bool) -> int:
-    from edgeq.export.job import export
-
     with ExportDisplay(len(request.models) * len(request.backends) * len(request.schemes), as_json) as display:
         outcomes = [display.ended(outcome) for outcome in export(request, display.progress)]
     display.conclude(outcomes)
