@@ -64,6 +64,8 @@ class InputInfo(BaseModel):
     shape: tuple[int, int, int]
     layout: Literal["NCHW", "NHWC"]
     dtype: Literal["float32"] = "float32"
+    batch: int | None = 1
+    """Samples that one call of the artifact takes; None where it takes any number."""
 
 
 class Layer(BaseModel):

@@ -53,7 +53,7 @@ class Session(Protocol):
 
     @property
     def input(self) -> InputInfo:
-        """Shape, layout and dtype of one sample."""
+        """Shape, layout and dtype of one sample, and how many samples the artifact takes at once."""
         ...
 
     @property

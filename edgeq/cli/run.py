@@ -10,6 +10,7 @@ import click
 from edgeq.cli import options
 from edgeq.cli.display import RunDisplay
 from edgeq.spec.errors import DONE, FELL_SHORT, RequestError
+from edgeq.spec.matrix import matrix
 from edgeq.spec.names import BACKENDS, NULL, SCENARIOS, SCHEMES, STUDY_SCENARIOS
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of synthetic samples.")
 @click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
+@click.option("--list", "only_list", is_flag=True, help="List the cells, and why one can't be measured; run nothing.")
 @options.threads
 @options.results
 @options.models_dir
@@ -58,6 +60,7 @@ def command(
     dataset: Path | None,
     seed: int,
     resume: bool,
+    only_list: bool,
     threads: int | None,
     results: Path,
     models_dir: Path,
@@ -100,6 +103,10 @@ def command(
         seed=seed,
         resume=resume,
     )
+    if only_list:
+        for plan in matrix(request.models, request.backends, request.schemes, request.scenarios):
+            click.echo(f"{plan.cell}" + (f"  skipped: {plan.reason.text}" if plan.reason else ""))
+        return DONE
     with RunDisplay(as_json) as display:
         records = Runner(request, display).run()
     display.conclude(records)

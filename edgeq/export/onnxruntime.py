@@ -75,7 +75,7 @@ def build(source: FloatSource, scheme: str, recipe: Recipe, out: Path, name: str
         details = _quantize_static(_preprocessed(source), file, source.calibration, recipe.settings)
     else:
         details = _quantize_dynamic(_preprocessed(source), file)
-    return Built([file], InputInfo(shape=source.spec.input_shape, layout="NCHW"), details)
+    return Built([file], InputInfo(shape=source.spec.input_shape, layout="NCHW", batch=None), details)
 
 
 def _export(source: FloatSource, file: Path) -> None:
