@@ -130,6 +130,13 @@ def test_inputs_are_left_as_they_were(artifacts: dict[str, Exported]) -> None:
     np.testing.assert_array_equal(artifacts["int8-static"].samples, before)
 
 
+def test_compressed_weights_have_a_model_a_stream(artifacts: dict[str, Exported]) -> None:
+    """The streams of one model race for their weights while it is compiled, and then give wrong logits for ever."""
+    found = effective(artifacts["int8-dynamic"], threads=2, streams=2)
+    assert (found.threads, found.streams, found.extra["compiled_models"]) == (2, 2, 2)
+    assert effective(artifacts["fp32"], threads=2, streams=2).extra["compiled_models"] == 1
+
+
 def test_a_cpu_without_a_dynamic_kernel_runs_without_and_says_so(
     artifacts: dict[str, Exported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
