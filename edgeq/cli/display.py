@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from edgeq.run.runner import Watcher
 
@@ -42,8 +42,7 @@ class _Display:
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("time left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=self.console,
             refresh_per_second=1,
             transient=True,
@@ -51,6 +50,8 @@ class _Display:
         )
         self._task: TaskID | None = None
         self._warned: set[str] = set()
+        self._clock, self._made, self._left = time.monotonic(), 0, 0
+        """When the task in hand began, how many steps it has made since, and how many are left."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -62,15 +63,26 @@ class _Display:
         self._bar.stop()
 
     def start(self, description: str, total: int, done: int = 0) -> None:
-        self._task = self._bar.add_task(description, total=total, completed=done)
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(description, total=total, completed=done, left="")
+        self._clock, self._made, self._left = time.monotonic(), 0, total - done
 
     def say(self, description: str) -> None:
         if self._task is not None:
             self._bar.update(self._task, description=description)
 
-    def advance(self) -> None:
-        if self._task is not None:
-            self._bar.advance(self._task)
+    def advance(self) -> str:
+        """One step is done; returns how long the others will take at the pace so far, in words."""
+        if self._task is None:
+            return ""
+        self._made, self._left = self._made + 1, self._left - 1
+        seconds = (time.monotonic() - self._clock) / self._made * self._left
+        said = f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+        said = said if self._left else ""
+        self._bar.advance(self._task)
+        self._bar.update(self._task, left=said)
+        return said
 
     def line(self, text: str) -> None:
         self.console.print(text)
@@ -140,7 +152,7 @@ class RunDisplay(_Display, Watcher):
 
     def __init__(self, as_json: bool) -> None:
         super().__init__(as_json)
-        self._total, self._done, self._before, self._began = 0, 0, 0, time.monotonic()
+        self._total, self._done, self._began = 0, 0, time.monotonic()
         self._folder: RunFolder | None = None
 
     def __exit__(
@@ -152,7 +164,7 @@ class RunDisplay(_Display, Watcher):
             self.line("to go on, type the same command with [bold]--resume[/]")
 
     def began(self, run: RunFolder, total: int, finished: int) -> None:
-        self._folder, self._total, self._done, self._before = run, total, finished, finished
+        self._folder, self._total, self._done = run, total, finished
         self._began = time.monotonic()
         self.line(f"run {run.path}: {total} cells" + (f", {finished} of them finished before" if finished else ""))
         self.start("run", total, finished)
@@ -175,16 +187,8 @@ class RunDisplay(_Display, Watcher):
         text = f"\\[{self._done}/{self._total}] {record.cell}  {status}  {figure(record)}"
         codes = sorted({note.code for note in record.warnings} - {"random-weights"})
         text += f"  [yellow]({', '.join(codes)})[/]" if codes else ""
-        self.line(text + self._time_left())
-        self.advance()
-
-    def _time_left(self) -> str:
-        """For plain lines only: the bar shows its own."""
-        measured, left = self._done - self._before, self._total - self._done
-        if self.console.is_terminal or not measured or not left:
-            return ""
-        seconds = (time.monotonic() - self._began) / measured * left
-        return f"  about {seconds / 60:.0f} min left" if seconds >= 90 else f"  about {seconds:.0f} s left"
+        left = self.advance()
+        self.line(text if self.console.is_terminal or not left else f"{text}  {left}")
 
     def conclude(self, records: Sequence[Record]) -> None:
         counts = {kind: sum(r.status == kind for r in records) for kind in ("ok", "invalid", "skipped", "failed")}
