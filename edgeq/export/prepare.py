@@ -79,8 +79,7 @@ def prepare(job: PrepareJob) -> Prepared:
     Raises:
         EdgeqError: anything that is wrong with the weights, the model's declared facts or the calibration folder.
     """
-    import torch
-
+    torch = _torch()
     from edgeq.export.macs import layers
     from edgeq.export.weights import load_weights
 
@@ -107,6 +106,19 @@ def prepare(job: PrepareJob) -> Prepared:
         )
     write_json(work / "prepared.json", prepared.model_dump(mode="json"))
     return prepared
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise EdgeqError(
+            "export needs PyTorch, whatever it exports for",
+            str(error),
+            "run: pip install -c constraints.txt 'edgeq[export]', or export on another machine and copy models/",
+            code="not-installed",
+        ) from error
+    return torch
 
 
 def spec_sha256(spec: ModelSpec) -> str:
