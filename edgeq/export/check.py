@@ -19,7 +19,7 @@ FLOAT32_MAX_REL_ERROR = 1e-3
 #: Ten mantissa bits give each operator about 66 dB; a network of float16 operators that falls below this is broken.
 FLOAT16_MIN_SQNR_DB = 25.0
 #: Seconds that one artifact's comparison may take beyond its first sample: a reference kernel may need a minute each.
-CHECK_BUDGET_S = 20.0
+CHECK_BUDGET_S = 5.0
 
 
 def run_samples(session: Session, samples: Array, budget_s: float = CHECK_BUDGET_S) -> Array:
