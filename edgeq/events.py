@@ -34,7 +34,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-@dataclass
+@dataclass(eq=False)
 class Child:
     """A running child process and the pipe that its events come through."""
 

@@ -6,19 +6,21 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from edgeq.artifact import FileEntry, Manifest, artifacts_dir, manifest_path, read_manifest, write_manifest
-from edgeq.events import Child, cause_of_death
 from edgeq.export.child import Family, FamilyJob, exporter_of
+from edgeq.export.children import ChildDied, Children, side_by_side
 from edgeq.export.keys import artifact_key
-from edgeq.export.prepare import PrepareJob, log_path, read_prepared, work_dir
-from edgeq.files import only_one, sha256_file, write_error, write_json
-from edgeq.host.memory import oom_kills
-from edgeq.host.threads import environment
+from edgeq.export.prepare import PrepareJob, read_prepared, work_dir
+from edgeq.files import only_one, sha256_file
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import load_model
 from edgeq.spec.note import Note
+
+#: Families of a model with at most so many parameters are exported two at once: the larger ones take up to 5 GB each
+#: (VGG-19, 144 million, for TFLite), those of DenseNet-121 (8 million) 2 GB, and most steps keep one core busy only.
+SIDE_BY_SIDE_PARAMETERS = 50_000_000
 
 #: Called with what is going on: a short text, and how much of it is done (done, total) where that is known.
 OnProgress = Callable[[str, int, int], None]
@@ -73,7 +75,9 @@ def _export_model(request: ExportRequest, model: str, on_progress: OnProgress) -
         calibration_count=request.calibration_count,
         threads=request.threads,
     )
-    _prepare(prepare, on_progress)
+    children = Children()
+    _prepare(prepare, children, on_progress)
+    jobs = []
     for backend in request.backends:
         todo = []
         for scheme in request.schemes:
@@ -82,10 +86,13 @@ def _export_model(request: ExportRequest, model: str, on_progress: OnProgress) -
                 todo.append(scheme)
             else:
                 yield Exported(model, backend, scheme, "unchanged", current)
-        job = FamilyJob(prepare=prepare, backend=backend, schemes=todo, target=request.target)
-        for manifest in _export_family(job, on_progress):
-            outcome: Literal["exported", "failed"] = "exported" if manifest.status == "ok" else "failed"
-            yield Exported(model, backend, manifest.scheme, outcome, manifest)
+        if todo:
+            jobs.append(FamilyJob(prepare=prepare, backend=backend, schemes=todo, target=request.target))
+    small = load_model(request.models_dir, model).parameters <= SIDE_BY_SIDE_PARAMETERS
+    width = 2 if small and request.threads > 1 else 1
+    for manifest in side_by_side(jobs, width, lambda job: _export_family(job, children, on_progress), children):
+        outcome: Literal["exported", "failed"] = "exported" if manifest.status == "ok" else "failed"
+        yield Exported(model, manifest.backend, manifest.scheme, outcome, manifest)
 
 
 def up_to_date(prepare: PrepareJob, backend: str, scheme: str, target: str) -> Manifest | None:
@@ -115,14 +122,14 @@ def _weights_path(weights: str) -> str:
     return weights if weights in ("pretrained", "random", "auto") else str(Path(weights).absolute())
 
 
-def _prepare(job: PrepareJob, on_progress: OnProgress) -> None:
+def _prepare(job: PrepareJob, children: Children, on_progress: OnProgress) -> None:
     on_progress(f"{job.model}: weights and torch's float32 answers", 0, 1)
-    for event in _run_child("edgeq.export.prepare", "prepare", job, job.model_dump(mode="json")):
+    for event in children.run("edgeq.export.prepare", "prepare", job, job.model_dump(mode="json")):
         if event["event"] == "progress":
             on_progress(f"{job.model}: {event['what']}", event["done"], event["total"])
 
 
-def _export_family(job: FamilyJob, on_progress: OnProgress) -> Iterator[Manifest]:
+def _export_family(job: FamilyJob, children: Children, on_progress: OnProgress) -> Iterator[Manifest]:
     """Runs the family's child; where it dies, the artifact in hand is marked failed and a new child goes on."""
     folder = artifacts_dir(job.prepare.models_dir, job.prepare.model) / job.backend
     todo = list(job.schemes)
@@ -135,7 +142,7 @@ def _export_family(job: FamilyJob, on_progress: OnProgress) -> Iterator[Manifest
         current = todo[0]
         rest = job.model_copy(update={"schemes": todo})
         try:
-            for event in _run_child("edgeq.export.child", job.backend, job.prepare, rest.model_dump(mode="json")):
+            for event in children.run("edgeq.export.child", job.backend, job.prepare, rest.model_dump(mode="json")):
                 if event["event"] == "start":
                     current = event["scheme"]
                     on_progress(f"{job.prepare.model}: {job.backend} {current}", total - len(todo), total)
@@ -143,48 +150,12 @@ def _export_family(job: FamilyJob, on_progress: OnProgress) -> Iterator[Manifest
                     todo.remove(event["scheme"])
                     yield Manifest.model_validate(event["manifest"])
         except ChildDied as death:
-            if not todo:  # it died on its way out, with everything done
+            if children.stopped or not todo:  # stopped by us; or it died on its way out, with everything done
                 break
             current = current if current in todo else todo[0]
             todo.remove(current)
             yield _mark_failed(job, current, death)
     shutil.rmtree(work_dir(job.prepare.models_dir, job.prepare.model) / job.backend, ignore_errors=True)
-
-
-class ChildDied(EdgeqError):
-    """An export child that ended without saying why."""
-
-
-def _run_child(module: str, step: str, of: PrepareJob, job: Any) -> Iterator[dict[str, Any]]:
-    """Runs an export child with ``job`` and yields its events; ``of`` says for which model and with what threads.
-
-    Raises:
-        EdgeqError: what the child reported as the user's error.
-        ChildDied: it ended by a signal or a non-zero exit code without a word.
-    """
-    log = log_path(of.models_dir, of.model, step)
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_error(log, error) from error
-    job_file = log.with_suffix(".job.json")
-    write_json(job_file, job)
-    oom = oom_kills()
-    child = Child.start(module, job_file, log, environment(of.threads))
-    try:
-        for event in child.events():
-            if event is None:
-                continue
-            if event["event"] == "error":
-                fields = {name: event[name] for name in ("what", "why", "hint", "code", "exit_code")}
-                raise EdgeqError(**fields)
-            yield event
-    finally:
-        child.kill()
-    code = child.process.returncode
-    if code != 0:
-        cause, text = cause_of_death(code, log, oom_kills().since(oom))
-        raise ChildDied(f"the export of {of.model} ({step}) died", text, f"the whole story is in {log}", code=cause)
 
 
 def _mark_failed(job: FamilyJob, scheme: str, death: ChildDied) -> Manifest:

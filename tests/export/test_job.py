@@ -131,3 +131,15 @@ def test_a_damaged_preparation_is_made_anew(make: Make, tmp_path: Path) -> None:
     document = json.loads(prepared.read_text())
     prepared.write_text(json.dumps({**document, "weights": "of another time"}))
     assert _outcomes(_run(make(schemes=["fp32"]))) == {"fp32": "unchanged"}
+
+
+def test_families_side_by_side_and_a_stop_in_the_middle(make: Make) -> None:
+    request = make(backends=["onnxruntime", "openvino"], threads=2, calibration_count=4)
+    running = export(request, lambda what, done, total: None)
+    first = next(running)
+    running.close()
+    assert not [c for c in psutil.Process().children() if "edgeq.export.child" in c.cmdline()]
+    outcomes = {(o.backend, o.scheme): o.outcome for o in export(request, lambda what, done, total: None)}
+    assert set(outcomes) == {(b, s) for b in ("onnxruntime", "openvino") for s in ("fp32", "fp16")}
+    assert outcomes[first.backend, first.scheme] == "unchanged", "what was finished is kept"
+    assert set(outcomes.values()) <= {"exported", "unchanged"}
