@@ -55,7 +55,7 @@ def _edited(repo: Path, tmp_path: Path, name: str, old: str, new: str) -> Path:
         ("[offline]", "[ofline]", "unknown-key", "offline"),
         ("percentile = 0.90", "percentile = 90", "bad-value", "percentile"),
         ("resident_samples = 64", "", "missing-key", "resident_samples"),
-        ("cell_budget_s = 30", "cell_budget_s = = 30", "bad-toml", "mend"),
+        ("cell_budget_s = 60", "cell_budget_s = = 60", "bad-toml", "mend"),
     ],
 )
 def test_a_mistake_in_a_profile_is_named(repo: Path, tmp_path: Path, old: str, new: str, code: str, says: str) -> None:
