@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from edgeq.artifact import Manifest
 from edgeq.files import write_json
+from edgeq.loadgen.accuracy import Predictions
 from edgeq.run.job import ACCURACY_DIR, AccuracyResult
 from edgeq.run.record import Accuracy, loses_accuracy
 from edgeq.spec.note import Note
@@ -61,7 +61,7 @@ class ArtifactAccuracy:
         if fp32 is None or fp32.accuracy is None or fp32.artifact_key != self.fp32_key:
             return result.accuracy, []
         ours, theirs = _predictions(self.folder), _predictions(self._fp32)
-        agreement = float(np.mean(ours[:, 0] == theirs[:, 0])) if len(ours) == len(theirs) else None
+        agreement = ours.agreement(theirs) if ours.n == theirs.n else None
         found = result.accuracy.model_copy(update={"agreement_with_fp32": agreement})
         return found, [] if manifest.weights.kind == "random" else loss_notes(found, fp32.accuracy)
 
@@ -98,6 +98,5 @@ def _read(folder: Path) -> AccuracyResult | None:
         return None
 
 
-def _predictions(folder: Path) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any] = np.load(folder / "predictions.npy")
-    return found
+def _predictions(folder: Path) -> Predictions:
+    return Predictions(np.load(folder / "predictions.npy"), repeats=0)
