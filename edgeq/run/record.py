@@ -14,11 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from edgeq.artifact import Check, FileEntry, Manifest, WeightsInfo
 from edgeq.files import write_json
+from edgeq.operators import OperatorProfile
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import Cell
 from edgeq.spec.note import Note
 
-SCHEMA = 1
+SCHEMA = 2
+"""2 added rounds, intervals, the operator profile and the saturation probe; a record of schema 1 is read as one without."""
 FILE_NAME = "record.json"
 
 #: A top-1 more than this far below the same framework's fp32 is a loss: such a cell is shown, and not ranked (3 points).
@@ -207,6 +209,56 @@ class Overhead(BaseModel):
     per_sample: float
 
 
+class Interval(BaseModel):
+    """A 95 % confidence interval of a figure, in the figure's unit (see ``edgeq.run.intervals``)."""
+
+    model_config = _STRICT
+    low: float
+    high: float
+    n: int = Field(ge=2)
+    """How many rounds, or blocks of one round, it is drawn from."""
+    of: Literal["rounds", "blocks"]
+    """``blocks``: from within one round, which knows nothing of how rounds differ."""
+
+
+class Round(BaseModel):
+    """One round's measurement of the cell; the record's own figures are the medians of the rounds that are ``ok``."""
+
+    model_config = _STRICT
+    round: int = Field(ge=1)
+    order: int = Field(ge=0)
+    started: str
+    status: Status
+    reason: Note | None = None
+    latency_ms: Latency | None = None
+    samples_per_second: float | None = None
+    queries: int | None = None
+    samples: int | None = None
+    duration_s: float | None = None
+    load_ms: float | None = None
+    first_inference_ms: float | None = None
+    cpu_per_wall: float | None = None
+    host: HostStates = Field(default_factory=HostStates)
+    early_stopping_ms: float | None = None
+    intervals: dict[str, Interval] = Field(default_factory=dict)
+    """From within the round, by the names of ``Record.intervals``."""
+    warnings: list[str] = Field(default_factory=list)
+    """Codes; their texts are among the record's."""
+    folder: str
+    """Where its logs lie, beside the record."""
+
+
+class ProbeInfo(BaseModel):
+    """A convolution whose answer is known, quantized by the artifact's recipe and run on this device (trap 1)."""
+
+    model_config = _STRICT
+    recipe: str
+    """Such as ``u8 x s8``."""
+    expected: float
+    found: float
+    ok: bool
+
+
 class Record(BaseModel):
     """One cell, finished. Times in the units that the names end in; ``None`` where a thing was not measured."""
 
@@ -249,6 +301,13 @@ class Record(BaseModel):
     canary: Canary | None = None
     loadgen: LoadgenInfo | None = None
     overhead_us: Overhead | None = None
+    intervals: dict[str, Interval] = Field(default_factory=dict)
+    """By figure: ``samples_per_second``, ``latency_ms.p50``, ``latency_ms.p90`` …"""
+    rounds: list[Round] = Field(default_factory=list)
+    profile: OperatorProfile | None = None
+    """Time by operator; measured once an artifact and run, with the session of its first cell."""
+    probe: ProbeInfo | None = None
+    """Of an int8 cell."""
     warnings: list[Note] = Field(default_factory=list)
 
     @model_validator(mode="after")
