@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from edgeq.cli import options
 from edgeq.spec.errors import DONE, FELL_SHORT
 
+if TYPE_CHECKING:
+    from edgeq.run.diagnosis import Diagnosis
+    from edgeq.run.probing import Found
+
 
 @click.command("doctor", short_help="What this device is, and what each backend can run here.")
+@click.option("--no-probe", is_flag=True, help="Start no framework: leave out what INT8 and FP16 really compute here.")
 @options.as_json
-def command(as_json: bool) -> int:
-    """Says what this device is, which frameworks are installed, what INT8 and FP16 can gain here, and what to mend.
+def command(no_probe: bool, as_json: bool) -> int:
+    """Says what this device is, which frameworks are installed, what INT8 and FP16 compute here, and what to mend.
+
+    Each framework runs small networks whose answer is known, quantized by each of edgeq's recipes: where its kernels
+    saturate on this CPU, the answer is wrong. Results are kept, so that only the first call takes long.
 
     Exit code 1 where something is wrong that a command given beside it mends.
 
@@ -24,7 +35,15 @@ def command(as_json: bool) -> int:
     """
     from edgeq.run.diagnosis import diagnose
 
-    found = diagnose()
+    errors = Console(stderr=True, highlight=False)
+    with (
+        errors.status("looking at this device")
+        if errors.is_terminal
+        else Status("", console=Console(quiet=True)) as bar
+    ):
+        found = diagnose(
+            probe=not no_probe, watcher=lambda backend, step: bar.update(f"probing {backend}: {escape(step)}")
+        )
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=1))
         return FELL_SHORT if found.wrong else DONE
@@ -32,17 +51,54 @@ def command(as_json: bool) -> int:
     device = found.device
     console.print(f"[bold]{device['name']}[/]  {device['cpu']}, {device['cores']} cores for edgeq, {device['os']}")
     console.print(f"ISA: {', '.join(device['isa']) or 'nothing beyond the base'}; INT8 target: {device['target']}")
-    table = Table("backend", "version", show_edge=False)
-    for backend, versions in found.backends.items():
-        said = ", ".join(f"{name} {version}" for name, version in versions.items())
-        table.add_row(backend, said or "[yellow]not installed[/]")
-    console.print(table)
+    console.print(_backends(found))
+    if found.probes:
+        console.print(_probes(found))
+        console.print("* what edgeq export makes for this device", markup=False)
     for finding in found.findings:
         console.print(
-            f"[{'red' if finding.wrong else 'yellow'}]{'wrong' if finding.wrong else 'note'}[/]: {finding.note.text}"
+            f"[{'red' if finding.wrong else 'yellow'}]{'wrong' if finding.wrong else 'note'}[/]: "
+            f"{escape(finding.note.text)}"
         )
         if finding.note.hint:
             console.print(f"  try: {finding.note.hint}", markup=False)
     if not found.wrong:
         console.print("[green]nothing is wrong[/]; next: make run")
     return FELL_SHORT if found.wrong else DONE
+
+
+def _backends(found: Diagnosis) -> Table:
+    table = Table("backend", "version", show_edge=False)
+    for backend, versions in found.backends.items():
+        said = ", ".join(f"{name} {version}" for name, version in versions.items())
+        table.add_row(backend, said or "[yellow]not installed[/]")
+    return table
+
+
+def _probes(found: Diagnosis) -> Table:
+    table = Table("backend", "scheme", "numbers", "computes here", "known answer", show_edge=False)
+    for backend, result in found.probes.items():
+        made = {found.exported_here(backend), "int8-dynamic", "fp16"}
+        for each in result.found:
+            star = " *" if each.name in made else ""
+            table.add_row(backend, each.scheme, each.words + star, escape(_computes(each)), _verdict(each))
+        if not result.found:
+            table.add_row(backend, "", "", "[red]did not run[/]", "")
+    return table
+
+
+def _computes(found: Found) -> str:
+    precisions = " + ".join(sorted(found.computes, reverse=True)) or "did not run"
+    return f"{precisions} ({found.engine})" if "fp16" in found.computes else precisions
+
+
+def _verdict(found: Found) -> str:
+    if found.probe is None:
+        return ""
+    if found.probe.ok:
+        return "[green]exact[/]"
+    value, expected = found.probe.found, found.probe.expected
+    if value is None:
+        return f"[red]wrong[/]: not a number ({found.layer})"
+    what = "saturates" if 0 < value < expected else "wrong"
+    return f"[red]{what}[/]: {value:.2f} of {expected:.2f} ({found.layer})"

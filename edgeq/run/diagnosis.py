@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from edgeq.backends import REGISTRY, installed
+from edgeq.backends import REGISTRY, installed, probes
 from edgeq.host.device import describe
+from edgeq.run.probing import BackendProbes, Watcher, probe_backends
 from edgeq.spec.note import Note
 
 
@@ -22,29 +23,71 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The device, each backend's distributions and versions, and the verdict lines."""
+    """The device, each backend's distributions and versions, its saturation probes, and the verdict lines."""
 
     device: dict[str, Any]
     backends: dict[str, dict[str, str]]
     findings: list[Finding] = field(default_factory=list)
+    probes: dict[str, BackendProbes] = field(default_factory=dict)
+    """By backend; empty where they were not asked for."""
 
     @property
     def wrong(self) -> bool:
         return any(finding.wrong for finding in self.findings)
 
+    def exported_here(self, backend: str) -> str | None:
+        """The int8-static recipe that ``edgeq export`` picks for this device, as a probe's name."""
+        return probes.MADE_FOR[backend].get(self.device["target"])
+
     def as_json(self) -> dict[str, Any]:
         return {
             "device": self.device,
             "backends": self.backends,
+            "probes": {backend: found.model_dump(mode="json") for backend, found in self.probes.items()},
             "findings": [{**finding.note.model_dump(), "wrong": finding.wrong} for finding in self.findings],
         }
 
 
-def diagnose() -> Diagnosis:
-    """Looks at this device; imports no framework."""
+def diagnose(*, probe: bool = True, watcher: Watcher | None = None) -> Diagnosis:
+    """Looks at this device; imports no framework. With ``probe``, child processes do (see ``edgeq.run.probing``)."""
     device = describe()
     backends = {backend: installed(backend) for backend in REGISTRY}
-    return Diagnosis(device, backends, [*_frameworks(backends), *_loadgen(), *_expectations(device)])
+    findings = [*_frameworks(backends), *_loadgen(), *_expectations(device)]
+    found = probe_backends(backends, device, device["cores"], watcher) if probe else {}
+    for result in found.values():
+        findings += _probed(result, device["target"])
+    return Diagnosis(device, backends, findings, found)
+
+
+def _probed(result: BackendProbes, target: str | None) -> list[Finding]:
+    """What a backend's probes say: why they did not run, and which recipes are wrong here, with the cure."""
+    backend = result.backend
+    found = [] if result.note is None else [Finding(result.note, wrong=True)]
+    for each in result.found:
+        wrong = [note for note in each.notes if each.probe is None and each.scheme.startswith("int8")]
+        found += [Finding(note) for note in wrong]
+    saturating = result.saturating()
+    if not saturating:
+        return found
+    made_for = probes.MADE_FOR[backend]
+    here, cure = made_for.get(target or ""), made_for[probes.cure_target(target)]
+    names = [probed.recipe for probed in saturating]
+    # What export would write here is told of by itself; what it would not, in one line.
+    first = next((probed for probed in saturating if probed.recipe == here), saturating[0])
+    note = probes.probe_note(backend, first, target)
+    others = [probes.words(backend, name) for name in names if name != first.recipe]
+    if others:
+        note = note.model_copy(update={"text": f"{note.text} (and: {'; '.join(others)})"})
+    note = note.model_copy(update={"text": f"{backend} {note.text}"})
+    if cure in names and first.recipe != cure:
+        note = note.model_copy(update={"hint": f"{note.hint} (it saturates less, but does too)"})
+    if here not in names and here is not None:
+        hint = (
+            f"edgeq export picks {probes.words(backend, here)} here, which is exact; for an artifact made elsewhere, "
+        )
+        note = note.model_copy(update={"hint": hint + note.hint})
+    found.append(Finding(note, wrong=here in names and cure not in names))
+    return found
 
 
 def _frameworks(backends: dict[str, dict[str, str]]) -> list[Finding]:

@@ -1,0 +1,165 @@
+"""Writes the packaged saturation probes: ``python -m edgeq.export.probes [OUT]`` (see ``edgeq/backends/probes.py``).
+
+Each is made by the exporter that makes the artifacts, from a recipe of its own, so that probe and artifact meet the same
+kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeq.artifact import TARGETS
+from edgeq.backends import probes
+from edgeq.export.family import Exporter, FloatSource, Recipe
+from edgeq.spec.model import ModelSpec, Preprocess, Source
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Ones:
+    """The calibration set: the probe's own input, twice. Every tool's ranges hold zero as well, so they are 0 to the
+    largest value; a sample of zeros would halve them in tools that take the mean over samples."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.float32]]:
+        shape = (probes.CHANNELS, probes.HEIGHT, probes.WIDTH)
+        for _ in range(len(self)):
+            yield np.ones(shape, np.float32)
+
+
+def spec() -> ModelSpec:
+    """The probe as a model; ``macs`` are those of ``probes.LAYERS``."""
+    return ModelSpec(
+        name="probe",
+        title="probe",
+        source=Source(package="", constructor=""),
+        input_shape=(probes.CHANNELS, probes.HEIGHT, probes.WIDTH),
+        classes=sum(probes.PATHS.values()),
+        macs=sum(layer.macs for layer in probes.LAYERS),
+        parameters=0,
+        preprocess=Preprocess(resize=probes.HEIGHT, crop=probes.HEIGHT, mean=(0, 0, 0), std=(1, 1, 1)),
+    )
+
+
+def network() -> torch.nn.Module:
+    """The float32 network: every output is ``probes.EXPECTED`` for an input of ones."""
+    import torch
+    from torch import nn
+
+    inner, outputs = probes.INNER, probes.OUTPUTS
+
+    class Probe(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(probes.CHANNELS, inner, 1)
+            self.signed_stem = nn.Conv2d(probes.CHANNELS, inner, 1)
+            self.point = nn.Conv2d(inner, outputs, 1)
+            self.signed_point = nn.Conv2d(inner, outputs, 1)
+            self.spatial = nn.Conv2d(inner, outputs, 3)
+            self.depthwise = nn.Conv2d(inner, inner, 3, groups=inner)
+            self.linear = nn.Linear(inner, outputs)
+            self.relu = nn.ModuleList([nn.ReLU() for _ in range(4)])
+            self.pool = nn.ModuleList([nn.AdaptiveAvgPool2d(1) for _ in range(5)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            ones = self.relu[0](self.stem(x))
+            convolved = [
+                self.relu[1](self.point(ones)),
+                self.signed_point(self.signed_stem(x)),
+                self.relu[2](self.spatial(ones)),
+                self.relu[3](self.depthwise(ones)),
+            ]
+            found = [torch.flatten(self.pool[i](c), 1) for i, c in enumerate(convolved)]
+            found.append(self.linear(torch.flatten(self.pool[4](ones), 1)))
+            return torch.cat(found, dim=1)
+
+    module = Probe().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+        sign = _signs()
+        # One weight an output: whatever pairs the kernel makes, its first layer saturates nowhere.
+        module.stem.weight[:, 0] = 1.0
+        module.signed_stem.weight[:, 0, 0, 0] = sign
+        row = torch.tensor(probes.WEIGHTS).repeat(inner // 2)
+        module.point.weight[:] = row[None, :, None, None]
+        module.signed_point.weight[:] = (row * sign)[None, :, None, None]
+        module.spatial.weight[:] = row[None, :, None, None] / 9
+        module.linear.weight[:] = row[None]
+        taps = row[:9].reshape(3, 3)
+        module.depthwise.weight[:] = taps * (probes.EXPECTED / taps.sum())
+    return module
+
+
+def _signs() -> torch.Tensor:
+    """Four channels up, four down: kernels sum two or four neighbours at once."""
+    import torch
+
+    return torch.tensor([1.0] * 4 + [-1.0] * 4).repeat(probes.INNER // 8)
+
+
+def recipe_of(backend: str, name: str) -> Recipe:
+    """The exporter's own recipe where it is one of some target's; else that of a CPU with VNNI, with this one's settings."""
+    known, exporter = probes.PROBES[backend][name], exporter_of(backend)
+    for target in TARGETS:
+        recipe = exporter.recipe(known.scheme, target)
+        manifest = probes.manifest_of(backend, known.scheme, recipe.settings)
+        if not known.details or probes.recipe_of(manifest) == name:
+            return recipe
+    recipe = exporter.recipe(known.scheme, "x86_64-vnni")
+    return Recipe(recipe.target, recipe.settings | known.details)
+
+
+def exporter_of(backend: str) -> Exporter:
+    return cast(Exporter, importlib.import_module(f"edgeq.export.{backend}"))
+
+
+def write(backend: str, names: Sequence[str], out: Path) -> list[Path]:
+    """Makes the probes ``names`` of ``backend`` in the folder ``out``; returns all files, each probe's first one first."""
+    written = []
+    with tempfile.TemporaryDirectory() as folder:
+        source = FloatSource(spec(), network(), Path(folder), Ones())
+        for name in names:
+            known = probes.PROBES[backend][name]
+            built = exporter_of(backend).build(source, known.scheme, recipe_of(backend, name), out, f"{backend}-{name}")
+            for file in built.files:
+                if file.suffix == ".pt":
+                    _drop_source_places(file)
+            written += built.files
+    return written
+
+
+def _drop_source_places(file: Path) -> None:
+    """Takes out of a TorchScript archive where each line of code stood on the machine that traced it."""
+    with zipfile.ZipFile(file) as archive:
+        kept = {name: archive.read(name) for name in archive.namelist() if not name.endswith(".debug_pkl")}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in kept.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Writes the packaged saturation probes.")
+    parser.add_argument("out", nargs="?", type=Path, default=probes.FILES)
+    parser.add_argument("--backend", action="append", choices=list(probes.PROBES))
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for backend in asked.backend or probes.PROBES:
+        for file in write(backend, list(probes.PROBES[backend]), asked.out):
+            print(f"{file} ({file.stat().st_size:,} bytes)")
+
+
+if __name__ == "__main__":
+    main()
