@@ -71,7 +71,7 @@ def test_a_backend_imports_its_own_framework_only(path: Path) -> None:
     allowed = {
         "openvino": {"openvino"},
         "tflite": {"ai_edge_litert", "tflite_runtime"},
-        "onnxruntime": {"onnxruntime"},
+        "onnxruntime": {"onnxruntime", "onnx"},
         "pytorch": {"torch"},
     }.get(path.stem.split("_")[0], set())
     assert {name.split(".")[0] for name in _imports(path)} & FRAMEWORKS <= allowed
