@@ -13,12 +13,13 @@ PROFILE ?= quick
 WEIGHTS ?= auto
 DATASET ?=
 CALIBRATION ?=
+ROUNDS ?= 1
 RESULTS ?= results
 
 each = $(foreach name,$(2),$(1) $(name))
 matrix = $(call each,--model,$(MODELS)) $(call each,--backend,$(BACKENDS)) $(call each,--scheme,$(SCHEMES))
 export_args = $(matrix) --weights "$(WEIGHTS)" $(if $(CALIBRATION),--calibration "$(CALIBRATION)")
-run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PROFILE) --results "$(RESULTS)" \
+run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PROFILE) --rounds $(ROUNDS) --results "$(RESULTS)" \
 	$(if $(DATASET),--dataset "$(DATASET)") $(if $(RESUME),--resume)
 
 .DEFAULT_GOAL := help
@@ -28,7 +29,7 @@ help:
 	@echo 'make run     export and measure MODELS (default: mobilenet_v2) on four frameworks, and print the tables'
 	@echo 'make test    lint, type checks and all tests'
 	@echo 'also: setup export report lint clean'
-	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION RESULTS RESUME=1 EXTRAS'
+	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION ROUNDS RESULTS RESUME=1 EXTRAS'
 
 setup: $(STAMP)
 

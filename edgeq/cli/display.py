@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from edgeq.run.runner import Watcher
+from edgeq.run.watchdog import Watcher
 
 if TYPE_CHECKING:
     from edgeq.export.job import Exported
@@ -72,15 +72,15 @@ class _Display:
         if self._task is not None:
             self._bar.update(self._task, description=description)
 
-    def advance(self) -> str:
-        """One step is done; returns how long the others will take at the pace so far, in words."""
+    def advance(self, by: int = 1) -> str:
+        """``by`` steps are done; returns how long the others will take at the pace so far, in words."""
         if self._task is None:
             return ""
-        self._made, self._left = self._made + 1, self._left - 1
+        self._made, self._left = self._made + by, self._left - by
         seconds = (time.monotonic() - self._clock) / self._made * self._left
         said = f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
         said = said if self._left else ""
-        self._bar.advance(self._task)
+        self._bar.advance(self._task, by)
         self._bar.update(self._task, left=said)
         return said
 
@@ -153,6 +153,7 @@ class RunDisplay(_Display, Watcher):
     def __init__(self, as_json: bool) -> None:
         super().__init__(as_json)
         self._total, self._done, self._began = 0, 0, time.monotonic()
+        self._rounds, self._what = 1, "cells"
         self._folder: RunFolder | None = None
 
     def __exit__(
@@ -160,14 +161,17 @@ class RunDisplay(_Display, Watcher):
     ) -> None:
         super().__exit__(kind, error, trace)
         if error is not None and self._folder is not None:
-            self.line(f"{self._done} of {self._total} cells are finished and kept in {self._folder.path}")
+            self.line(f"{self._done} of {self._total} {self._what} are finished and kept in {self._folder.path}")
             self.line("to go on, type the same command with [bold]--resume[/]")
 
-    def began(self, run: RunFolder, total: int, finished: int) -> None:
-        self._folder, self._total, self._done = run, total, finished
-        self._began = time.monotonic()
-        self.line(f"run {run.path}: {total} cells" + (f", {finished} of them finished before" if finished else ""))
-        self.start("run", total, finished)
+    def began(self, run: RunFolder, cells: int, rounds: int, finished: int) -> None:
+        self._folder, self._total, self._done, self._rounds = run, cells * rounds, finished, rounds
+        self._began, self._what = time.monotonic(), "cells" if rounds == 1 else "measurements"
+        times = "" if rounds == 1 else f" x {rounds} rounds"
+        self.line(
+            f"run {run.path}: {cells} cells{times}" + (f", {finished} of them finished before" if finished else "")
+        )
+        self.start("run", self._total, finished)
 
     def preparing(self, what: str, done: int, total: int) -> None:
         if self._task is None:
@@ -179,15 +183,17 @@ class RunDisplay(_Display, Watcher):
 
     def accuracy(self, what: str, text: str) -> None:
         self.line(f"  {what}: {escape(text)}")
+        self._clock = time.monotonic()  # cells are timed from here: accuracy runs all come before them
 
-    def ended(self, record: Record) -> None:
-        self._done += 1
+    def ended(self, record: Record, turns: int = 1) -> None:
+        self._done += turns
         self.warn(record.warnings, only=("random-weights", "mixed-weights", "bad-images", "saturation"))
         status = f"[{_COLOUR[record.status]}]{record.status}[/]"
-        text = f"\\[{self._done}/{self._total}] {record.cell}  {status}  {figure(record)}"
+        number = f" round {record.run.round} of {self._rounds}" if self._rounds > 1 and turns == 1 else ""
+        text = f"\\[{self._done}/{self._total}] {record.cell}{number}  {status}  {figure(record)}"
         codes = sorted({note.code for note in record.warnings} - {"random-weights"})
         text += f"  [yellow]({', '.join(codes)})[/]" if codes else ""
-        left = self.advance()
+        left = self.advance(turns)
         self.line(text if self.console.is_terminal or not left else f"{text}  {left}")
 
     def conclude(self, records: Sequence[Record]) -> None:

@@ -36,7 +36,21 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Labelled images: adds an accuracy run for each artifact, and feeds the timed runs.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of synthetic samples.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Measure all cells N times, each round in another random order; figures are then the rounds' medians.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of synthetic samples, and of the order of the cells in each round.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
 @click.option("--list", "only_list", is_flag=True, help="List the cells, and why one can't be measured; run nothing.")
 @options.threads
@@ -58,6 +72,7 @@ def command(
     scenarios: tuple[str, ...],
     profile: str,
     dataset: Path | None,
+    rounds: int,
     seed: int,
     resume: bool,
     only_list: bool,
@@ -100,6 +115,7 @@ def command(
         target=cpu.target(),
         device=device.describe(),
         dataset=dataset,
+        rounds=rounds,
         seed=seed,
         resume=resume,
     )

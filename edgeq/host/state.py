@@ -14,6 +14,8 @@ from edgeq.host.reading import ROOT, integer, number, text
 
 #: Bits of the Raspberry Pi firmware's ``get_throttled``: now, and (16 bits further up) since boot.
 _THROTTLE_BITS = {0: "under-voltage", 1: "frequency capped", 2: "throttled", 3: "soft temperature limit"}
+#: Clock ticks of all CPUs, 10 ms each on Linux, below which a share of them is too coarse: half a second on two CPUs.
+_FEWEST_TICKS = 100
 _FIRMWARE = "sys/devices/platform/soc*/*firmware/get_throttled"
 
 
@@ -33,8 +35,9 @@ def snapshot(root: Path = ROOT, firmware: Callable[[], str | None] = vcgencmd) -
     """What the device is doing now, as JSON values; a field is None where the device does not tell.
 
     ``frequency_mhz`` (one a core), ``governor``, ``temperature_c`` (by sensor), ``load`` (1, 5, 15 minutes),
-    ``cpu_ticks`` (``total`` and ``steal`` since boot: see ``steal_share``), ``throttled`` (Raspberry Pi firmware:
-    ``raw``, ``now``, ``since_boot``), ``throttle_count`` (x86: thermal throttling events of all cores since boot).
+    ``cpu_ticks`` (``total``, ``idle`` and ``steal`` since boot, of ``cpus`` CPUs: see ``steal_share`` and ``used_cpus``),
+    ``throttled`` (Raspberry Pi firmware: ``raw``, ``now``, ``since_boot``), ``throttle_count`` (x86: thermal throttling
+    events of all cores since boot).
     """
     return {
         "frequency_mhz": frequencies(root),
@@ -98,6 +101,19 @@ def steal_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | 
     return float(max(0, last["steal"] - first["steal"]) / (last["total"] - first["total"]))
 
 
+def used_cpus(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """How many of the device's CPUs all processes together kept busy between two snapshots, time stolen left out.
+
+    None where it can't be told: no ``/proc/stat``, or fewer than ``_FEWEST_TICKS`` between them, which are too coarse.
+    """
+    first, last = before.get("cpu_ticks"), after.get("cpu_ticks")
+    if not first or not last or "idle" not in first or last["total"] - first["total"] < _FEWEST_TICKS:
+        return None
+    total = last["total"] - first["total"]
+    busy = total - (last["idle"] - first["idle"]) - (last["steal"] - first["steal"])
+    return float(last["cpus"] * min(max(busy / total, 0.0), 1.0))
+
+
 def _cpus(root: Path) -> list[Path]:
     found = root.glob("sys/devices/system/cpu/cpu[0-9]*")
     return sorted((cpu for cpu in found if cpu.name[3:].isdecimal()), key=lambda cpu: int(cpu.name[3:]))
@@ -111,14 +127,18 @@ def _load(root: Path) -> list[float] | None:
 
 
 def _ticks(root: Path) -> dict[str, int] | None:
-    """``total`` and ``steal`` of ``/proc/stat``. Guest time (fields 9 and 10) is part of user time already."""
-    for line in (text(root / "proc/stat") or "").splitlines():
-        words = line.split()
-        if words[:1] == ["cpu"]:
-            ticks = [integer(word) for word in words[1:9]]
-            known = [tick for tick in ticks if tick is not None]
-            return {"total": sum(known), "steal": known[7]} if len(known) == 8 else None
-    return None
+    """``total``, ``idle`` (with waiting for disks) and ``steal`` of ``/proc/stat``, and how many CPUs they are of.
+
+    Guest time (fields 9 and 10) is part of user time already.
+    """
+    lines = [line.split() for line in (text(root / "proc/stat") or "").splitlines()]
+    words = next((line for line in lines if line[:1] == ["cpu"]), [])
+    ticks = [integer(word) for word in words[1:9]]
+    known = [tick for tick in ticks if tick is not None]
+    if len(known) != 8:
+        return None
+    cpus = sum(bool(re.fullmatch(r"cpu\d+", line[0])) for line in lines if line)
+    return {"total": sum(known), "idle": known[3] + known[4], "steal": known[7], "cpus": max(1, cpus)}
 
 
 def _throttle_count(root: Path) -> int | None:

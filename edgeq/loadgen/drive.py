@@ -17,6 +17,7 @@ from edgeq.loadgen.plan import Plan
 from edgeq.loadgen.protocols import Array, Layout, Library, System
 from edgeq.loadgen.resident import Failure, Resident
 from edgeq.loadgen.settings import apply, check_in_force, loadgen_module
+from edgeq.loadgen.times import Clock
 from edgeq.spec.errors import EdgeqError
 
 #: How far the same sample's logits may lie apart before and after a run, as a share of the largest: threads may add up
@@ -57,10 +58,11 @@ def drive(
     before = _probe(system, probe)
     failure = Failure()
     resident = Resident(library, layout, input_shape, failure)
+    clock = Clock.for_run(plan)
     answer = sut.single_stream if plan.scenario == "single-stream" else sut.many
     _start(
         lg,
-        answer(lg, system, resident, failure, plan.mode == "accuracy"),
+        answer(lg, system, resident, failure, clock, plan.mode == "accuracy"),
         resident,
         plan,
         settings,
@@ -77,7 +79,11 @@ def drive(
         raise
     outcome = log.read_outcome(log_dir)
     return dataclasses.replace(
-        outcome, notes=check_in_force(plan, outcome.settings), cpu_s=resident.cpu_s, wall_s=resident.wall_s
+        outcome,
+        notes=check_in_force(plan, outcome.settings),
+        cpu_s=resident.cpu_s,
+        wall_s=resident.wall_s,
+        times=clock.times(),
     )
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from edgeq.loadgen.times import Times
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
@@ -74,6 +75,8 @@ class Outcome:
     """CPU time of this process while queries were issued and answered, and the wall time of the same span (``wall_s``):
     measured by ``drive``, not in the logs."""
     wall_s: float | None = None
+    times: Times | None = None
+    """Of each query, or block of offline's: kept by the SUT, not in the logs."""
 
 
 @dataclass(frozen=True)

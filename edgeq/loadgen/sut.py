@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from edgeq.loadgen.protocols import Array, System
 from edgeq.loadgen.resident import Failure, Resident
+from edgeq.loadgen.times import Clock
 from edgeq.spec.errors import EdgeqError
 
 TOP = 5
@@ -49,7 +50,9 @@ def best_classes(logits: Array) -> npt.NDArray[np.int32]:
     return best
 
 
-def single_stream(lg: ModuleType, system: System, resident: Resident, failure: Failure, accuracy: bool) -> Issue:
+def single_stream(
+    lg: ModuleType, system: System, resident: Resident, failure: Failure, clock: Clock, accuracy: bool
+) -> Issue:
     """Answers a query of one sample from one buffer that outlives the run (5 µs a query all told)."""
     shape = (1, system.classes)
     buffer: npt.NDArray[Any] = np.zeros((1, TOP), np.int32) if accuracy else np.zeros(shape, np.float32)
@@ -58,8 +61,10 @@ def single_stream(lg: ModuleType, system: System, resident: Resident, failure: F
         keep = lambda logits: np.copyto(buffer, best_classes(logits))  # noqa: E731
     infer, batches, address, size = system.infer, resident.batches, buffer.ctypes.data, buffer.nbytes
     complete, response = lg.QuerySamplesComplete, lg.QuerySampleResponse
+    now, keep_times = time.perf_counter_ns, clock.query
 
     def issue(ids: list[int], indices: list[int]) -> None:
+        begin = now()
         if failure.error is None:
             try:
                 logits = infer(batches[indices[0]])
@@ -69,15 +74,19 @@ def single_stream(lg: ModuleType, system: System, resident: Resident, failure: F
             except BaseException as error:
                 failure.remember(error)
         complete([response(ids[0], address, size)])
+        keep_times(begin, now())  # after the answer: of the cost, LoadGen's latency holds one look at the clock
 
     return issue
 
 
-def many(lg: ModuleType, system: System, resident: Resident, failure: Failure, accuracy: bool) -> Issue:
+def many(lg: ModuleType, system: System, resident: Resident, failure: Failure, clock: Clock, accuracy: bool) -> Issue:
     """Answers a query of many samples (multi-stream, offline), each as soon as the system has done with it."""
 
+    now, keep_times = time.perf_counter_ns, clock.query
+
     def issue(ids: list[int], indices: list[int]) -> None:
-        query = _Query(lg, ids, system.classes, failure, accuracy)
+        begin = now()
+        query = _Query(lg, ids, system.classes, failure, clock, accuracy)
         if failure.error is None:
             try:
                 samples = resident.samples
@@ -85,6 +94,7 @@ def many(lg: ModuleType, system: System, resident: Resident, failure: Failure, a
             except BaseException as error:
                 failure.remember(error)
         query.close()
+        keep_times(begin, now())
 
     return issue
 
@@ -96,9 +106,12 @@ class _Stopped(Exception):
 class _Query:
     """One query's ids, and which of them are answered."""
 
-    def __init__(self, lg: ModuleType, ids: list[int], classes: int, failure: Failure, accuracy: bool) -> None:
+    def __init__(
+        self, lg: ModuleType, ids: list[int], classes: int, failure: Failure, clock: Clock, accuracy: bool
+    ) -> None:
         self._complete, self._response = lg.QuerySamplesComplete, lg.QuerySampleResponse
         self._ids, self._classes, self._failure, self._accuracy = ids, classes, failure, accuracy
+        self._blocks = clock.blocks
         self._answered = bytearray(len(ids))
         self._closed = False
         # Held while answering, so that no answer is under way, or still to come, once the query is closed.
@@ -118,6 +131,9 @@ class _Query:
                 answers = [self._response(i, at, size) for i, at in zip(self._ids[span], addresses, strict=True)]
                 self._answered[span] = b"\1" * len(rows)
                 self._complete(answers)  # reads the memory of ``rows``, which lives until it returns
+                if self._blocks is not None:
+                    self._blocks.append(time.perf_counter_ns())
+                    self._blocks.append(len(rows))
             except BaseException as error:
                 # Remembered as well as raised: a framework may lose what its own threads raise.
                 self._failure.remember(error)

@@ -25,12 +25,10 @@ class ArtifactAccuracy:
         self.folder = backend_folder / scheme / ACCURACY_DIR
         self._fp32 = backend_folder / "fp32" / ACCURACY_DIR
 
-    def read(self, failed: bool = False) -> AccuracyResult | None:
-        """The outcome, where this artifact has one; a failed one counts only where ``failed`` is true."""
+    def read(self) -> AccuracyResult | None:
+        """The outcome, where this artifact has one that did not fail."""
         result = _read(self.folder)
-        if result is None or result.artifact_key != self.key:
-            return None
-        return result if failed or result.status != "failed" else None
+        return None if result is None or result.artifact_key != self.key or result.status == "failed" else result
 
     def conclude(self, failure: Note | None) -> AccuracyResult:
         """The outcome after the worker has ended; ``failure`` says why it failed, or is None."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +13,12 @@ from edgeq.backends.session import Array, Session
 from edgeq.data.layout import to_layout
 from edgeq.logits import alive, distance
 from edgeq.run.record import OutputCheck
+from edgeq.run.steady import Settled, settle
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
-#: Warm-up goes on for this long, or for this many inferences, whichever takes longer, before the canary is timed.
-WARM_UP_S, WARM_UP_INFERENCES = 0.5, 3
-#: The canary's median is over at least this many inferences, in at least this many seconds.
-CANARY_INFERENCES, CANARY_S = 5, 0.5
 #: An output this many dB further from torch's than it was on the exporting machine is another computation.
 MAX_SQNR_DROP_DB = 6.0
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds a query (all its samples), and how many inferences were made to find out."""
-
-    query_s: float
-    timed: int
-    warm_up: int
 
 
 def load_reference(manifest: Manifest, manifest_path: Path) -> tuple[Array, Array]:
@@ -41,11 +27,10 @@ def load_reference(manifest: Manifest, manifest_path: Path) -> tuple[Array, Arra
         return stored["samples"], stored["logits"]
 
 
-def time_queries(session: Session, query: Sequence[Array], budget_s: float) -> Timing:
-    """Warms up and times queries of ``len(query)`` samples as the scenario will issue them.
+def time_queries(session: Session, query: Sequence[Array], budget_s: float) -> Settled:
+    """Warms up with queries of ``len(query)`` samples, as the scenario will issue them, until their time has settled.
 
-    A model so slow that a handful of inferences would eat the budget is timed by the fewest that tell: the first one
-    is left out wherever a second fits.
+    A model so slow that a handful of inferences would eat the budget is timed by the fewest that tell.
     """
     ask: Callable[[], None]
     if len(query) == 1:
@@ -58,21 +43,7 @@ def time_queries(session: Session, query: Sequence[Array], budget_s: float) -> T
         def ask() -> None:
             session.infer_many(query, lambda position, logits: None)
 
-    first = _seconds(ask)
-    if 2 * first > budget_s:
-        return Timing(first, 1, 0)
-    warm_up, began = 1, time.perf_counter()
-    while (
-        warm_up < WARM_UP_INFERENCES or time.perf_counter() - began < WARM_UP_S
-    ) and time.perf_counter() - began < budget_s:
-        ask()
-        warm_up += 1
-    times, began = [_seconds(ask)], time.perf_counter()
-    while (
-        len(times) < CANARY_INFERENCES or time.perf_counter() - began < CANARY_S
-    ) and time.perf_counter() - began < budget_s:
-        times.append(_seconds(ask))
-    return Timing(statistics.median(times), len(times), warm_up)
+    return settle(lambda: _seconds(ask), budget_s)
 
 
 def _seconds(ask: Callable[[], None]) -> float:

@@ -12,6 +12,10 @@ from edgeq.spec.names import Cell
 from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile
 
+#: Names in a worker's folder: LoadGen's logs; the result; and the result of a measurement whose worker has not told yet
+#: what ran, which is thus not lost where the worker dies of telling it.
+LOADGEN_DIR, MEASURED = "loadgen", "measured.json"
+
 #: Results of the accuracy run of an artifact, beside the folders of its scenarios.
 ACCURACY_DIR = "accuracy"
 
@@ -37,6 +41,14 @@ class WorkerJob(BaseModel):
     excluded_calibration: int = 0
     folder: Path
     """Where the logs and the result go."""
+    place: str = "."
+    """The same from the folder of the cell's record: ``round-2``."""
+    rounds: int = 1
+    """How many rounds the run has; ``run.round`` is this one's number."""
+    probe: bool = False
+    """Whether to run the saturation probe of the artifact's recipe."""
+    operators: bool = False
+    """Whether to profile the artifact's operators."""
     run: RunInfo
     device: dict[str, Any]
     ms_per_sample: float | None = None

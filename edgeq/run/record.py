@@ -45,7 +45,8 @@ class RunInfo(BaseModel):
     started: str
     """When this cell started: ISO 8601 with an offset from UTC."""
     order: int = Field(ge=0)
-    """Position of the cell in the run, from 0: figures that drift with it are a device that warms up."""
+    """Position of the cell in the run, from 0, or of its first round: figures that drift with it are a device that warms
+    up."""
     round: int = Field(default=1, ge=1)
 
 
@@ -105,6 +106,7 @@ class Requested(BaseModel):
     threads: int
     streams: int
     profile: str
+    rounds: int = Field(default=1, ge=1)
     dataset: str | None = None
     environment: dict[str, str] = Field(default_factory=dict)
     """Variables set for the worker."""
@@ -222,7 +224,11 @@ class Interval(BaseModel):
 
 
 class Round(BaseModel):
-    """One round's measurement of the cell; the record's own figures are the medians of the rounds that are ``ok``."""
+    """One round's measurement of the cell; the record's own figures are made of the rounds that are ``ok``.
+
+    They are the rounds' medians, but for maxima (``latency_ms.max``, peaks of memory), counts (``queries``, ``samples``,
+    ``duration_s`` and ``cpu_s`` add up), and ``host``: before the first round and after the last.
+    """
 
     model_config = _STRICT
     round: int = Field(ge=1)
@@ -255,7 +261,8 @@ class ProbeInfo(BaseModel):
     recipe: str
     """Such as ``u8 x s8``."""
     expected: float
-    found: float
+    found: float | None
+    """The output farthest from ``expected``; None where it was not a number."""
     ok: bool
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeq.files import write_error, write_json
-from edgeq.run.record import Record, read_record, record_path
+from edgeq.run.record import Record, record_path
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.names import Cell
 
@@ -29,26 +29,17 @@ class RunFolder:
     def record(self, cell: Cell) -> Path:
         return record_path(self.path, cell)
 
-    def finished(self, cell: Cell) -> Record | None:
-        """The cell's record, where it has one and its measurement need not be tried again (``failed`` is, and one whose
-        accuracy run failed).
 
-        Raises:
-            EdgeqError: the record is damaged.
-        """
-        path = self.record(cell)
-        if not path.is_file():
-            return None
-        record = read_record(path)
-        again = record.status == "failed" or any(note.code == "accuracy-failed" for note in record.warnings)
-        return None if again else record
+def done_with(record: Record) -> bool:
+    """Whether a measurement need not be tried again: one that failed is, and one whose accuracy run failed."""
+    return record.status != "failed" and not any(note.code == "accuracy-failed" for note in record.warnings)
 
-    def set_aside(self, cell: Cell) -> None:
-        """Renames a record out of the way of the next try: results are added to, never overwritten."""
-        path = self.record(cell)
-        if path.is_file():
-            number = 1 + sum(1 for _ in path.parent.glob("record.try-*.json"))
-            path.rename(path.with_name(f"record.try-{number}.json"))
+
+def set_aside(path: Path) -> None:
+    """Renames the record at ``path`` out of the way of the next try, which does not overwrite it."""
+    if path.is_file():
+        number = 1 + sum(1 for _ in path.parent.glob("record.try-*.json"))
+        path.rename(path.with_name(f"record.try-{number}.json"))
 
 
 def create_run(results: Path, device: str, profile: str, request: dict[str, Any], cells: Sequence[Cell]) -> RunFolder:
@@ -120,7 +111,8 @@ def resume_run(results: Path, device: str, request: dict[str, Any]) -> RunFolder
 def _read_run(path: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {"request": document["request"], "cells": document["cells"]}
+        # A run.json from before there were rounds is of one.
+        return {"request": {"rounds": 1, **document["request"]}, "cells": document["cells"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EdgeqError(
             f"{path} is damaged",

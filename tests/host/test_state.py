@@ -34,7 +34,7 @@ def test_a_virtual_machine_tells_little(tmp_path: Path) -> None:
     found = state.snapshot(trees.sapphire_rapids(tmp_path), _silent)
     assert found["frequency_mhz"] == [2100.0, 2100.0]
     assert found["load"] == [1.38, 0.98, 0.51]
-    assert found["cpu_ticks"] == {"total": 1000, "steal": 20}
+    assert found["cpu_ticks"] == {"total": 1000, "idle": 810, "steal": 20, "cpus": 1}
     assert [found[key] for key in ("governor", "temperature_c", "throttled", "throttle_count")] == [None] * 4
 
 
@@ -70,3 +70,14 @@ def test_throttle_words_come_back(word: int) -> None:
 @given(st.text())
 def test_throttle_parser_takes_any_text(found: str) -> None:
     assert state.parse_throttled(found) is None or found.strip()
+
+
+def test_used_cpus_are_what_was_neither_idle_nor_stolen() -> None:
+    before = {"cpu_ticks": {"total": 1000, "idle": 500, "steal": 20, "cpus": 4}}
+    after = {"cpu_ticks": {"total": 1400, "idle": 700, "steal": 120, "cpus": 4}}
+    assert state.used_cpus(before, after) == pytest.approx(4 * 100 / 400)
+    assert state.used_cpus(before, before) is None
+    assert state.used_cpus({"cpu_ticks": {"total": 0, "steal": 0}}, after) is None, "a record of an older edgeq"
+    assert state.used_cpus({"cpu_ticks": None}, after) is None
+    few = {"cpu_ticks": {"total": 1020, "idle": 500, "steal": 20, "cpus": 4}}
+    assert state.used_cpus(before, few) is None, "two ticks in ten are no share"

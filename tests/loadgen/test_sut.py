@@ -11,6 +11,7 @@ from edgeq.loadgen import sut
 from edgeq.loadgen.protocols import Array
 from edgeq.loadgen.resident import Failure, Resident
 from edgeq.loadgen.settings import loadgen_module
+from edgeq.loadgen.times import Clock
 from edgeq.spec.errors import EdgeqError
 from tests.loadgen.worker import SHAPE, Classifier, Numbered
 
@@ -41,7 +42,7 @@ def test_every_id_is_answered_once_before_and_after_a_failure(kind: Any, accurac
 
     lg, answered = fake()
     failure = Failure()
-    issue = kind(lg, Failing(), resident(failure), failure, accuracy)
+    issue = kind(lg, Failing(), resident(failure), failure, Clock(), accuracy)
     for number in range(5):
         issue([number], [3])
     assert answered == list(range(5))
@@ -56,7 +57,7 @@ def test_answer_to_no_sample(first: int) -> None:
 
     lg, answered = fake()
     failure = Failure()
-    sut.many(lg, Astray(), resident(failure), failure, False)([7, 8, 9], [3, 4, 5])
+    sut.many(lg, Astray(), resident(failure), failure, Clock(), False)([7, 8, 9], [3, 4, 5])
     assert sorted(answered) == [7, 8, 9]
     assert isinstance(failure.error, EdgeqError)
 
@@ -71,7 +72,7 @@ def test_failure_that_the_system_swallows_is_still_raised() -> None:
 
     lg, answered = fake()
     failure = Failure()
-    sut.many(lg, Swallowing(), resident(failure), failure, False)([7, 8], [3, 4])
+    sut.many(lg, Swallowing(), resident(failure), failure, Clock(), False)([7, 8], [3, 4])
     assert sorted(answered) == [7, 8]
     assert isinstance(failure.error, EdgeqError)
     assert "shape" in failure.error.why

@@ -178,7 +178,10 @@ def main() -> None:
             system = SYSTEMS[request["system"]]()
             outcome = drive(system, library, Plan(**request["plan"]), Path(request["log_dir"]), "NCHW", SHAPE)
             notes = [note.model_dump() for note in outcome.notes]
-            reply = {"outcome": {**dataclasses.asdict(outcome), "notes": notes}}
+            assert outcome.times is not None
+            times = {name: values.tolist() for name, values in vars(outcome.times).items()}
+            fields = dataclasses.asdict(dataclasses.replace(outcome, times=None))
+            reply = {"outcome": {**fields, "notes": notes}, "times": times}
         except BaseException as error:
             code = error.code if isinstance(error, EdgeqError) else None
             reply = {"error": type(error).__name__, "text": str(error), "code": code}

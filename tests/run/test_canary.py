@@ -68,16 +68,17 @@ class Counting:
 def test_a_query_is_timed_as_the_scenario_will_issue_it() -> None:
     sample = np.zeros((3, 4, 4), np.float32)
     one, eight = Counting(), Counting()
-    timing = time_queries(one, [sample], budget_s=0.05)
-    assert (one.single, one.many) == (timing.warm_up + timing.timed, 0)
-    timing = time_queries(eight, [sample] * 8, budget_s=0.05)
-    assert (eight.single, eight.many) == (0, 8 * (timing.warm_up + timing.timed))
+    settled = time_queries(one, [sample], budget_s=0.05)
+    assert (one.single, one.many) == (settled.total, 0)
+    settled = time_queries(eight, [sample] * 8, budget_s=0.05)
+    assert (eight.single, eight.many) == (0, 8 * settled.total)
 
 
 def test_a_model_that_eats_the_budget_is_asked_once() -> None:
     session = Counting()
-    timing = time_queries(session, [np.zeros((3, 4, 4), np.float32)], budget_s=0.0)
-    assert (session.single, timing.timed, timing.warm_up) == (1, 1, 0)
+    settled = time_queries(session, [np.zeros((3, 4, 4), np.float32)], budget_s=0.0)
+    assert (session.single, settled.last, settled.total) == (1, 1, 1)
+    assert settled.typical_s == settled.first_s
 
 
 def test_both_ways_give_the_logits_in_order() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ import psutil
 import pytest
 
 from edgeq.host.device import describe
-from edgeq.run.record import Record
-from edgeq.run.runner import Runner, RunRequest, Watcher
+from edgeq.run.job import MEASURED, WorkerJob
+from edgeq.run.record import FILE_NAME, Canary, Record, RunInfo, read_record, write_record
+from edgeq.run.runner import Runner, RunRequest, Watcher, planned_anew
+from edgeq.run.store import RunFolder
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.names import STUDY_SCENARIOS, Cell
+from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile, load_profile
 
 SINGLE = Cell("none", "null", "none", "single-stream")
@@ -59,14 +64,20 @@ class At(Watcher):
     def __init__(self, phase: str, scenario: str, action: Callable[[], None]) -> None:
         self.wanted, self.scenario, self.action, self.done = phase, scenario, action, False
         self.records: list[Record] = []
+        self.began_with: tuple[int, int, int] | None = None
+        self.turns = 0
+
+    def began(self, run: RunFolder, cells: int, rounds: int, finished: int) -> None:
+        self.began_with = (cells, rounds, finished)
 
     def phase(self, what: str, name: str) -> None:
         if name == self.wanted and self.scenario in what and not self.done:
             self.done = True
             self.action()
 
-    def ended(self, record: Record) -> None:
+    def ended(self, record: Record, turns: int = 1) -> None:
         self.records.append(record)
+        self.turns += turns
 
 
 def _kill_worker() -> None:
@@ -118,7 +129,7 @@ def test_an_interrupt_keeps_what_is_finished(request_: Callable[..., RunRequest]
     with pytest.raises(KeyboardInterrupt):
         runner.run()
     assert not [child for child in psutil.Process().children() if "edgeq.run.worker" in child.cmdline()]
-    assert runner.folder.finished(SINGLE) is not None
+    assert runner.folder.record(SINGLE).is_file()
     left = [path.parent.name for path in runner.folder.path.rglob("record.json")]
     assert left == ["single-stream"]
     watcher = At("none", "", _interrupt)
@@ -148,7 +159,7 @@ def test_a_full_disk_stops_the_run_with_everything_kept(
         runner.run()
     assert caught.value.code == "disk-full"
     assert "--resume" in caught.value.hint
-    assert runner.folder.finished(SINGLE) is not None
+    assert runner.folder.record(SINGLE).is_file()
     monkeypatch.undo()
     assert [record.status for record in Runner(request_(resume=True), Watcher()).run()] == ["ok"] * 3
 
@@ -165,8 +176,8 @@ def test_resume_without_a_run_and_with_another_request(
 
 
 def test_a_hung_worker_is_stopped(request_: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeq.run.runner.START_LIMIT_S", -1.0)
-    monkeypatch.setattr("edgeq.run.runner.TICK_S", 0.001)
+    monkeypatch.setattr("edgeq.run.watchdog.START_LIMIT_S", -1.0)
+    monkeypatch.setattr("edgeq.run.watchdog.TICK_S", 0.001)
     (record,) = Runner(request_(scenarios=("offline",)), Watcher()).run()
     assert record.status == "failed"
     assert record.reason is not None
@@ -194,3 +205,169 @@ def test_the_server_scenario_is_skipped_with_its_reason(request_: Callable[..., 
     assert record.status == "skipped"
     assert record.reason is not None
     assert record.reason.code == "not-offered"
+
+
+def _no_times(record: Record) -> list[tuple[int, str, str]]:
+    return [(each.round, each.status, each.folder) for each in record.rounds]
+
+
+def test_rounds_are_interleaved_and_make_one_record_a_cell(request_: Callable[..., RunRequest]) -> None:
+    watcher = At("none", "", _interrupt)
+    runner = Runner(request_(rounds=2, seed=3), watcher)
+    records = runner.run()
+    assert watcher.began_with == (3, 2, 0)
+    assert watcher.turns == 6
+    first, second = watcher.records[:3], watcher.records[3:]
+    assert [record.run.round for record in watcher.records] == [1, 1, 1, 2, 2, 2]
+    assert {record.cell for record in first} == {record.cell for record in second} == {r.cell for r in records}
+    assert [record.run.order for record in watcher.records] == list(range(6))
+    assert [record.cell.scenario for record in records] == list(STUDY_SCENARIOS), "handed back by the matrix"
+    for record in records:
+        assert record.status == "ok", record.reason
+        assert _no_times(record) == [(1, "ok", "round-1"), (2, "ok", "round-2")]
+        assert record.requested is not None
+        assert record.requested.rounds == 2
+        path = runner.folder.record(record.cell)
+        assert read_record(path) == record
+        name = "samples_per_second" if record.cell.scenario == "offline" else "latency_ms.p90"
+        assert record.intervals[name].of == "rounds"
+        for each in record.rounds:
+            assert (path.parent / each.folder / "loadgen" / "mlperf_log_summary.txt").is_file()
+            assert read_record(path.parent / each.folder / FILE_NAME).rounds == [each]
+        assert record.loadgen is not None
+        assert (path.parent / str(record.loadgen.log_dir)).is_dir()
+
+
+def test_one_round_has_its_logs_and_its_intervals_where_they_always_were(request_: Callable[..., RunRequest]) -> None:
+    runner = Runner(request_(scenarios=("single-stream",)), Watcher())
+    (record,) = runner.run()
+    assert _no_times(record) == [(1, "ok", ".")]
+    assert (runner.folder.record(SINGLE).parent / "loadgen" / "mlperf_log_detail.txt").is_file()
+    assert record.intervals == record.rounds[0].intervals
+    assert record.latency_ms is not None
+    interval = record.intervals["latency_ms.p90"]
+    assert interval.of == "blocks"
+    assert interval.low <= record.latency_ms.p90 <= interval.high
+    assert not list(runner.folder.path.rglob("measured.json"))
+
+
+class InRound(At):
+    """``At``, in round 2 only."""
+
+    def phase(self, what: str, name: str) -> None:
+        if "round 2" in what:
+            super().phase(what, name)
+
+
+def test_an_interrupt_in_round_2_keeps_every_finished_round(request_: Callable[..., RunRequest]) -> None:
+    watcher = InRound("LoadGen", "multi-stream", _interrupt)
+    runner = Runner(request_(rounds=2), watcher)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run()
+    multi = runner.folder.record(SINGLE).parent.parent / "multi-stream"
+    cut = read_record(multi / FILE_NAME)
+    assert _no_times(cut) == [(1, "ok", "round-1")]
+    assert "rounds-missing" in {note.code for note in cut.warnings}
+    assert not (multi / "round-2" / "loadgen").exists()
+    before = len(watcher.records)
+    again = At("none", "", _interrupt)
+    resumed = Runner(request_(rounds=2, resume=True), again)
+    assert resumed.folder.path == runner.folder.path
+    records = resumed.run()
+    assert again.began_with == (3, 2, before)
+    assert before + again.turns == 6
+    for record in records:
+        assert _no_times(record) == [(1, "ok", "round-1"), (2, "ok", "round-2")]
+        assert "rounds-missing" not in {note.code for note in record.warnings}
+
+
+def test_a_worker_killed_in_round_2_costs_that_round_alone(request_: Callable[..., RunRequest]) -> None:
+    asked = request_(rounds=3, scenarios=("multi-stream", "offline"))
+    runner = Runner(asked, InRound("LoadGen", "multi-stream", _kill_worker))
+    records = {record.cell.scenario: record for record in runner.run()}
+    hit = records["multi-stream"]
+    assert [each.status for each in hit.rounds] == ["ok", "failed", "ok"]
+    assert hit.status == "ok"
+    assert hit.rounds[1].reason is not None
+    assert hit.rounds[1].reason.code == "killed"
+    assert "round-lost" in {note.code for note in hit.warnings}
+    assert hit.intervals["latency_ms.p90"].n == 2
+    assert [each.status for each in records["offline"].rounds] == ["ok"] * 3
+    watcher = At("none", "", _interrupt)
+    resumed = {record.cell.scenario: record for record in Runner(replace(asked, resume=True), watcher).run()}
+    assert [(record.cell.scenario, record.run.round) for record in watcher.records] == [("multi-stream", 2)]
+    assert [each.status for each in resumed["multi-stream"].rounds] == ["ok"] * 3
+    assert "round-lost" not in {note.code for note in resumed["multi-stream"].warnings}
+    assert resumed["offline"] == records["offline"]
+
+
+def test_a_worker_that_dies_of_telling_what_ran_keeps_its_measurement(
+    request_: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = request_(scenarios=("single-stream",))
+    (whole,) = Runner(asked, Watcher()).run()
+
+    def dies(job: WorkerJob, what: str, watcher: Watcher) -> Note:
+        write_record(job.folder / MEASURED, whole.model_copy(update={"run": job.run, "effective": None}))
+        return Note(code="killed", text="the worker was killed")
+
+    monkeypatch.setattr("edgeq.run.runner.work", dies)
+    runner = Runner(asked, Watcher())
+    (record,) = runner.run()
+    assert (record.status, record.latency_ms) == ("ok", whole.latency_ms)
+    (note,) = [note for note in record.warnings if note.code == "cut-short"]
+    assert "the worker was killed" in note.text
+    assert record.rounds[0].warnings[-1] == "cut-short"
+    assert read_record(runner.folder.record(SINGLE)) == record
+    assert not list(runner.folder.path.rglob(MEASURED))
+
+
+def test_a_cell_that_is_not_offered_is_skipped_once_for_all_rounds(request_: Callable[..., RunRequest]) -> None:
+    watcher = At("none", "", _interrupt)
+    records = Runner(request_(scenarios=("offline", "server"), rounds=2), watcher).run()
+    assert [record.status for record in records] == ["ok", "skipped"]
+    assert records[1].rounds == []
+    assert [record.cell.scenario for record in watcher.records].count("server") == 1
+    assert watcher.turns == 4
+
+
+def test_a_cell_too_slow_for_its_budget_is_skipped_in_its_first_round(
+    request_: Callable[..., RunRequest], blink: Profile
+) -> None:
+    watcher = At("none", "", _interrupt)
+    profile = blink.model_copy(update={"cell_budget_s": 0.05})
+    (record,) = Runner(request_(scenarios=("single-stream",), rounds=3, profile=profile), watcher).run()
+    assert record.status == "skipped"
+    assert record.reason is not None
+    assert record.reason.code == "too-slow"
+    assert (len(watcher.records), watcher.turns) == (1, 3)
+
+
+def test_another_number_of_rounds_is_another_run(request_: Callable[..., RunRequest]) -> None:
+    Runner(request_(scenarios=("offline",), rounds=2), Watcher())
+    with pytest.raises(RequestError, match="differs in: rounds"):
+        Runner(request_(scenarios=("offline",), rounds=3, resume=True), Watcher())
+
+
+@pytest.mark.parametrize(("scenario", "samples"), [("single-stream", 400), ("multi-stream", 400), ("offline", 400)])
+def test_a_run_that_used_up_its_queries_is_planned_by_its_own_rate(scenario: str, samples: int, blink: Profile) -> None:
+    invalid = Record(
+        cell=replace(SINGLE, scenario=scenario), status="invalid", reason=Note(code="loadgen-invalid", text="too short"),
+        run=RunInfo(id="r", profile="quick", title="t", started="now", order=0), samples=samples, duration_s=0.08,
+        canary=Canary(ms_per_sample=1.0, n=5, estimate_s=0.1),
+    )  # fmt: skip
+    again = planned_anew(invalid, blink)
+    assert again is not None
+    assert again["ms_per_sample"] == pytest.approx(0.2)
+    assert [note.code for note in again["warnings"]] == ["planned-anew"]
+    long_enough, slow = {"duration_s": 0.1}, {"samples": 70}
+    for unlike in (long_enough, slow, {"canary": None}, {"samples": None}, {"status": "failed"}):
+        assert planned_anew(invalid.model_copy(update=unlike), blink) is None
+
+
+def test_a_run_from_before_there_were_rounds_is_resumed_as_one_round(request_: Callable[..., RunRequest]) -> None:
+    first = Runner(request_(scenarios=("offline",)), Watcher())
+    document = json.loads((first.folder.path / "run.json").read_text())
+    del document["request"]["rounds"]
+    (first.folder.path / "run.json").write_text(json.dumps(document))
+    assert Runner(request_(scenarios=("offline",), resume=True), Watcher()).folder.path == first.folder.path

@@ -1,0 +1,157 @@
+"""What a run is asked for, and what it is found to need: cells, manifests, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgeq import __version__
+from edgeq.artifact import Manifest, find_manifest, read_manifest
+from edgeq.backends import installed
+from edgeq.run.record import Accuracy
+from edgeq.run.samples import ModelSamples, samples_for
+from edgeq.spec.errors import EdgeqError, RequestError
+from edgeq.spec.matrix import Planned, matrix
+from edgeq.spec.names import NO_MODEL, NULL, Cell
+from edgeq.spec.note import Note
+from edgeq.spec.profile import Profile
+
+#: An artifact: model, backend, scheme.
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Everything that ``edgeq run`` was asked for."""
+
+    models_dir: Path
+    results: Path
+    models: Sequence[str]
+    backends: Sequence[str]
+    schemes: Sequence[str]
+    scenarios: Sequence[str]
+    profile: Profile
+    threads: int
+    target: str
+    device: dict[str, Any]
+    dataset: Path | None = None
+    seed: int = 0
+    """Of synthetic samples, and of the order of the cells in each of several rounds."""
+    rounds: int = 1
+    resume: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """What must be the same for a run to be resumed: everything that bears on the figures."""
+        return {
+            "models": list(self.models),
+            "backends": list(self.backends),
+            "schemes": list(self.schemes),
+            "scenarios": list(self.scenarios),
+            "profile": self.profile.model_dump(mode="json", by_alias=True),
+            "threads": self.threads,
+            "target": self.target,
+            "dataset": str(self.dataset.absolute()) if self.dataset else None,
+            "versions": {"edgeq": __version__, **{b: installed(b) for b in self.backends if b != NULL}},
+            "seed": self.seed,
+            "rounds": self.rounds,
+        }
+
+
+class RunPlan:
+    """A request with all that it needs found.
+
+    Attributes:
+        planned: The cells, in the order of the matrix.
+        found: Path and manifest of every artifact that the run will use.
+        lacking: For the others, why there is none.
+        samples: By model.
+    """
+
+    def __init__(self, request: RunRequest, on_progress: Callable[[str, int, int], None]) -> None:
+        """``on_progress`` is called with a model and how many of its images are preprocessed, of how many.
+
+        Raises:
+            RequestError: the dataset is unusable, or artifacts of one model come from different weights.
+        """
+        self.request = request
+        self.planned = matrix(request.models, request.backends, request.schemes, request.scenarios)
+        self.found, self.lacking = _manifests(request, self.planned)
+        models = dict.fromkeys(plan.cell.model for plan in self.planned)
+        self.samples = {model: self._samples(model, on_progress) for model in models}
+
+    def _samples(self, model: str, on_progress: Callable[[str, int, int], None]) -> ModelSamples:
+        request = self.request
+        manifests = [manifest for _, manifest in self.found.values() if manifest.model == model]
+        return samples_for(
+            model,
+            request.models_dir,
+            request.profile,
+            request.dataset,
+            request.seed,
+            manifests,
+            lambda done, total: on_progress(model, done, total),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The request and the samples' content: what a resumed run must have in common with the first."""
+        return self.request.as_json() | {"samples": {model: each.sha256 for model, each in self.samples.items()}}
+
+    def manifest(self, cell: Cell) -> Manifest | None:
+        """The manifest of a cell's artifact, where there is one."""
+        return self.found[artifact_of(cell)][1] if artifact_of(cell) in self.found else None
+
+
+def artifact_of(cell: Cell) -> Key:
+    """The artifact that a cell runs."""
+    return cell.model, cell.backend, cell.scheme
+
+
+def _manifests(
+    request: RunRequest, planned: Sequence[Planned]
+) -> tuple[dict[Key, tuple[Path, Manifest]], dict[Key, EdgeqError]]:
+    found: dict[Key, tuple[Path, Manifest]] = {}
+    lacking: dict[Key, EdgeqError] = {}
+    for key in dict.fromkeys(artifact_of(plan.cell) for plan in planned if plan.cell.model != NO_MODEL):
+        try:
+            path = find_manifest(request.models_dir, *key, request.target)
+            found[key] = path, read_manifest(path)
+        except EdgeqError as error:
+            lacking[key] = error
+    for model in request.models:
+        sources = {m.weights.sha256: m.weights.name for _, m in found.values() if m.model == model}
+        if len(sources) > 1:
+            raise RequestError(
+                f"the artifacts of {model} come from different weights: {', '.join(sorted(sources.values()))}",
+                "their figures could not be compared",
+                f"run: edgeq export --model {model} --weights …",
+                code="mixed-weights",
+            )
+    return found, lacking
+
+
+def thread_notes(request: RunRequest) -> list[Note]:
+    """``oversubscribed`` where more threads are asked for than there are cores."""
+    allowed = request.device["cores"]
+    if request.threads <= allowed:
+        return []
+    text = f"{request.threads} threads on {allowed} cores that this process may use"
+    return [Note(code="oversubscribed", text=text, hint="leave out --threads, or pass the number of cores")]
+
+
+def rule_notes(profile: Profile, manifest: Manifest, accuracy: Accuracy | None) -> list[Note]:
+    """``not-mlperf`` where a profile of MLPerf's rules is run without what the rules ask for."""
+    if not profile.mlperf_rules:
+        return []
+    lacks = []
+    if accuracy is None:
+        lacks.append("no accuracy was measured (pass --dataset)")
+    elif accuracy.n < profile.accuracy_samples:
+        lacks.append(f"accuracy is of {accuracy.n} images, not {profile.accuracy_samples}")
+    if manifest.weights.kind == "random":
+        lacks.append("the weights are random")
+    if not lacks:
+        return []
+    hint = "bring the validation set and the reference weights, or use another profile"
+    return [Note(code="not-mlperf", text=f"not a result by MLPerf's rules: {'; '.join(lacks)}", hint=hint)]
