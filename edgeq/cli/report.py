@@ -20,19 +20,22 @@ from edgeq.spec.errors import DONE, RequestError
     metavar="DIR",
     help="Where the files go. Default: report/ under --results.",
 )
+@click.option("--overlap", is_flag=True, help="Of two runs: print which cells' intervals overlap, and write nothing.")
 @options.results
-def command(runs: tuple[Path, ...], formats: str, out: Path | None, results: Path) -> int:
+def command(runs: tuple[Path, ...], formats: str, out: Path | None, overlap: bool, results: Path) -> int:
     """Writes the comparison tables of the newest run of each device (or of the runs named), and prints them.
 
     \b
     Example: edgeq report results/my-device/20261130T204512Z-quick --out tables
     """
-    from edgeq.report import print_report, write_report
+    from edgeq.report import make_report, print_overlap
 
+    if overlap:
+        print_overlap(results, list(runs))
+        return DONE
     wanted = {name.strip() for name in formats.split(",") if name.strip()}
     if not wanted:
         raise RequestError("no format", f"--format {formats!r} names none", "pass --format md,csv", code="bad-value")
-    written = write_report(results, list(runs) or None, out or results / "report", wanted)
-    print_report(results, list(runs) or None)
+    written = make_report(results, list(runs) or None, out or results / "report", wanted)
     click.echo("written: " + ", ".join(str(path) for path in written), err=True)
     return DONE

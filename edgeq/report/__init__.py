@@ -25,6 +25,26 @@ def print_report(results: Path, runs: Sequence[Path] | None = None) -> None:
     output.print_report(results, runs)
 
 
+def make_report(results: Path, runs: Sequence[Path] | None, out: Path, formats: set[str]) -> list[Path]:
+    """Writes the report's files and prints it, reading the records once. Raises as ``write_report`` does."""
+    require()
+    from edgeq.report import output
+
+    output.check_formats(formats)
+    report = output.build(results, runs)
+    written = output.write(report, out, formats)
+    output.show(report)
+    return written
+
+
+def print_overlap(results: Path, runs: Sequence[Path]) -> None:
+    """Prints two runs cell by cell. See ``edgeq.report.output.print_overlap``; also raises as ``require`` does."""
+    require()
+    from edgeq.report import output
+
+    output.print_overlap(results, runs)
+
+
 def require() -> None:
     """Raises ``EdgeqError`` (``not-installed``) where pandas is missing."""
     if importlib.util.find_spec("pandas") is None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from edgeq.report import tables
+from edgeq.report import artifacts, tables
 from edgeq.report.footnotes import Footnotes
 from edgeq.report.frames import frame, records_of
 from edgeq.report.runs import Run, load_runs, older_runs
-from edgeq.report.tables import Table
-from edgeq.report.wording import answer, distinct
+from edgeq.report.table import Table
+from edgeq.report.wording import Answer, answer, distinct
 from edgeq.spec.names import NULL, SCENARIOS
 
 Row = dict[str, Any]
@@ -27,7 +27,7 @@ class Section:
     title: str
     tables: list[Table]
     cautions: list[str] = field(default_factory=list)
-    answers: list[str] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,9 @@ def _model(rows: list[Row], many: bool) -> Section:
     if any(row["status"] != "not run yet" for row in rows):
         found = [tables.summary(rows, notes, devices=many)]
         found += [tables.ranking(name, group, notes, devices=many) for name, group in scenarios.items()]
+        found.append(artifacts.artifacts(rows, notes, devices=many))
+        times = artifacts.where_time_goes(rows, devices=many)
+        found += [times] if times else []
     if any(row["status"] != "ok" for row in rows):
         found.append(tables.not_measured(rows))
     if notes.entries():

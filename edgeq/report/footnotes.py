@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgeq.report.gating import GATING
+from edgeq.report.gating import ALL_GATING
 from edgeq.report.wording import distinct, name_of
 from edgeq.spec.note import Note
 
@@ -18,7 +18,7 @@ class Footnotes:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = [row for row in rows if row["notes"]]
         codes = distinct(note.code for row in self._rows for note in row["notes"])
-        order = [code for code in GATING if code in codes] + [code for code in codes if code not in GATING]
+        order = [code for code in ALL_GATING if code in codes] + [code for code in codes if code not in ALL_GATING]
         self._numbers = {code: number for number, code in enumerate(order, start=1)}
         self._artifacts = _scenarios([row for row in rows if row["status"] in ("ok", "invalid")])
 

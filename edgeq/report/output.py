@@ -7,19 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from edgeq.files import write_text
 from edgeq.report import render
 from edgeq.report.document import Report, build
-from edgeq.report.frames import records_of
+from edgeq.report.frames import plain, records_of
+from edgeq.report.overlap import overlap_of
+from edgeq.report.table import FULL
 from edgeq.spec.errors import RequestError, nearest
 
-__all__ = ["FORMATS", "as_json", "build", "check_formats", "print_report", "show", "write", "write_report"]
+__all__ = [
+    "FORMATS",
+    "as_json",
+    "build",
+    "check_formats",
+    "print_overlap",
+    "print_report",
+    "show",
+    "write",
+    "write_report",
+]
 
 FORMATS = ("md", "csv")
 
-#: Columns that a terminal needs for the summary; narrower ones fold words, which is still right but hard to read.
-_PLAIN_WIDTH = 180
+#: Columns that a terminal needs for all that is shown in one; narrower ones get fewer columns.
+_PLAIN_WIDTH = FULL
 
 
 def check_formats(formats: Sequence[str] | set[str]) -> None:
@@ -75,14 +88,26 @@ def print_report(results: Path, runs: Sequence[Path] | None = None, console: Con
 
 def show(report: Report, console: Console | None = None) -> None:
     """Prints a report that is built already; into a file or a pipe as wide as its tables need."""
-    screen = console or Console()
-    if console is None and not screen.is_terminal:
-        screen = Console(width=_PLAIN_WIDTH)
-    render.show(report, screen)
+    render.show(report, console or _screen())
+
+
+def _screen() -> Console:
+    screen = Console()
+    return screen if screen.is_terminal else Console(width=_PLAIN_WIDTH)
+
+
+def print_overlap(results: Path, runs: Sequence[Path], console: Console | None = None) -> None:
+    """Prints two runs cell by cell, and how many of their intervals overlap. Raises as ``overlap_of`` does."""
+    _, table, sentence = overlap_of(results, runs)
+    screen = console or _screen()
+    render.show_table(table, screen)
+    screen.print(Text(sentence, style="bold"))
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """For ``--json``: ``cautions``, ``answers`` (by section) and ``cells`` (all columns of ``cells.csv``)."""
-    cells = [{key: value for key, value in row.items() if key != "notes"} for row in records_of(report.cells)]
-    answers = {section.title: section.answers for section in report.sections if section.answers}
+    cells = records_of(plain(report.cells))
+    answers = {
+        section.title: [answer.text for answer in section.answers] for section in report.sections if section.answers
+    }
     return {"cautions": report.cautions, "answers": answers, "cells": cells}

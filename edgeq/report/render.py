@@ -13,7 +13,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from edgeq.report.document import Report, Section
-from edgeq.report.tables import Table
+from edgeq.report.frames import plain
+from edgeq.report.table import PAGE, Table
 
 
 def escape(text: str) -> str:
@@ -31,7 +32,7 @@ def markdown(report: Report) -> str:
         lines += ["## Answers", ""]
     for section in answered:
         lines += [f"**{escape(section.title)}**", "", *(f"> {escape(caution)}\n" for caution in section.cautions)]
-        lines += [*(f"- {escape(sentence)}" for sentence in section.answers), ""]
+        lines += [*(f"- {escape(answer.text)}" for answer in section.answers), ""]
     for section in report.sections:
         lines += _section(section)
     return "\n".join(lines).rstrip() + "\n"
@@ -81,7 +82,7 @@ def table_csv(tables: Sequence[Table]) -> str:
 
 def cells_csv(report: Report) -> str:
     """One row a cell with all figures, unrounded; an absent figure is an empty field."""
-    return str(report.cells.drop(columns=["notes"]).to_csv(index=False))
+    return str(plain(report.cells).to_csv(index=False))
 
 
 def show(report: Report, console: Console) -> None:
@@ -94,30 +95,73 @@ def show(report: Report, console: Console) -> None:
             console.print(Text(f"! {caution}", style="yellow"))
         for table in section.tables:
             if table.kind != "ranking":
-                _show_table(table, console)
+                show_table(table, console)
         # Last, where the eye is when the command has finished.
-        for sentence in section.answers:
-            console.print(Text(f"> {sentence}", style="bold green"))
+        for answer in section.answers:
+            console.print(Text(f"> {answer.text}", style="bold green" if answer.sure else ""))
 
 
-def _show_table(table: Table, console: Console) -> None:
+def show_table(table: Table, console: Console) -> None:
+    """Prints one table, without the columns that the terminal is too narrow for, which it names."""
     console.print(Text(f"\n{table.title}", style="bold"))
     if table.kind == "notes":
         for mark, code, what, where, todo in table.rows:
             console.print(Text(f"{mark} {code} ({where}): {what}" + ("" if todo == "-" else f" -> {todo}")))
         return
     console.print(Text(table.context, style="dim"))
-    widths = table.widths or (0,) * len(table.header)
-    kept = [index for index, width in enumerate(widths) if width <= console.width]
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for index in kept:
-        column = [table.header[index], *(row[index] for row in table.rows)]
-        longest = max(len(word) for text in column for word in text.split() or [""])
+    kept = _fitting(table, console.width)
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, width in zip(kept, _room(table, kept, console.width), strict=True):
         align: Literal["left", "right"] = "left" if index in table.text else "right"
-        shown.add_column(Text(table.header[index]), justify=align, overflow="fold", min_width=min(longest, 16))
+        shown.add_column(Text(table.header[index]), justify=align, overflow="fold", width=width)
     for row in table.rows:
         shown.add_row(*(Text(row[index]) for index in kept))
     console.print(shown)
+    if table.legend:
+        console.print(Text(table.legend, style="dim"))
     if len(kept) < len(table.header):
-        names = "; ".join(name for index, name in enumerate(table.header) if index not in kept)
-        console.print(Text(f"In report.md, and in a wider terminal, also: {names}.", style="dim"))
+        wider = " and in a wider terminal" if any(table.widths[i] < PAGE for i in _left_out(table, kept)) else ""
+        names = "; ".join(table.header[index] for index in _left_out(table, kept))
+        console.print(Text(f"In report.md{wider} also: {names}.", style="dim"))
+
+
+def _left_out(table: Table, kept: Sequence[int]) -> list[int]:
+    return [index for index in range(len(table.header)) if index not in kept]
+
+
+def _fitting(table: Table, width: int) -> list[int]:
+    """Columns that are shown in a terminal of ``width`` characters: those meant for it, as far as there is room.
+
+    Where these figures are longer than usual, the columns meant for the widest terminals give way, instead of the last.
+    """
+    widths = table.widths or (0,) * len(table.header)
+    kept = [index for index, least in enumerate(widths) if least <= width]
+    while sum(_least_width(table, index) + 2 for index in kept) - 2 > width:
+        widest = max((widths[index] for index in kept), default=0)
+        if widest == 0:
+            break
+        kept = [index for index in kept if widths[index] < widest]
+    return kept
+
+
+def _room(table: Table, kept: Sequence[int], width: int) -> list[int]:
+    """A width for each column: its least, and of what is left as much as it has use for, all growing alike.
+
+    Rich takes from the widest column whatever its least width, gives that back, and cuts off the table's right end.
+    """
+    found = [_least_width(table, index) for index in kept]
+    use = [max(len(table.header[index]), *(len(row[index]) for row in table.rows), 0) for index in kept]
+    spare = width - sum(found) - 2 * (len(kept) - 1)
+    while spare > 0 and any(have < need for have, need in zip(found, use, strict=True)):
+        for place, need in enumerate(use):
+            if found[place] < need and spare > 0:
+                found[place] += 1
+                spare -= 1
+    return found
+
+
+def _least_width(table: Table, index: int) -> int:
+    """Its longest word, at most 16 characters; a figure is not torn from its interval."""
+    figures, column = index not in table.text, [row[index] for row in table.rows]
+    words = [*table.header[index].split(), *(column if figures else (word for text in column for word in text.split()))]
+    return min(max(map(len, words), default=0), 16)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from edgeq.report.numbers import percent, significant, times
+from edgeq.report.derive import OFFLINE, times_as_fast
+from edgeq.report.numbers import NO_INTERVAL, holds_one, percent, percent_spread, significant, spread, times
 
 Row = dict[str, Any]
-
-OFFLINE = "offline"
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
@@ -28,9 +28,15 @@ def name_of(row: Row) -> str:
 
 
 def figure(row: Row) -> str:
-    """The scenario's figure with its unit: ``4.12 ms at p90``, ``310 samples/s``."""
-    value = significant(row["figure"])
-    return f"{value} samples/s" if row["scenario"] == OFFLINE else f"{value} ms at {row['judged']}"
+    """The scenario's figure with its interval and unit: ``4.12 ±0.05 ms at p90``, ``310 ±10 samples/s``."""
+    known = row["figure_low"] is not None
+    value = spread(row["figure"], row["figure_low"], row["figure_high"]) if known else significant(row["figure"])
+    return f"{value} {unit(row['scenario'], row['judged'])}"
+
+
+def unit(scenario: str, judged: str | None) -> str:
+    """``ms at p90``, ``samples/s``."""
+    return "samples/s" if scenario == OFFLINE else f"ms at {judged}"
 
 
 def figure_in_full(row: Row) -> str:
@@ -85,13 +91,76 @@ def context(rows: Sequence[Row], *, full: bool = True) -> str:
     return "; ".join(parts)
 
 
-def answer(scenario: str, rows: Sequence[Row]) -> str:
-    """One sentence or two: the fastest cell that may be ranked, its figure, what it gains, and what it costs."""
-    best = next((row for row in rows if row["rank"] == 1), None)
-    if best is None:
-        return f"{scenario}: no cell can be ranked ({_tally(rows)})."
-    gain = _gain(best, rows)
-    return f"{scenario}: {name_of(best)} is fastest, {figure_in_full(best)}{gain}. {_cost(best)}"
+RANK_LEGEND = "Rank: cells whose interval overlaps that of the best of a rank share the rank."
+
+
+def interval_legend(rows: Sequence[Row]) -> str:
+    """How the intervals of the rows' figures were got."""
+    shown = [row for row in rows if row["status"] == "ok" and row["figure"] is not None]
+    counts = {of: sorted({row["figure_n"] for row in shown if row["figure_of"] == of}) for of in ("rounds", "blocks")}
+    parts = []
+    if counts["rounds"]:
+        parts.append(f"±: 95 % interval over {_to(counts['rounds'])} rounds.")
+    if counts["blocks"]:
+        head = "For other cells ±" if parts else "±"
+        parts.append(f"{head}: 95 % interval within one run, which knows nothing of how runs differ; use --rounds 3.")
+    if any(row["figure_of"] is None for row in shown):
+        parts.append(f"{NO_INTERVAL}: no interval was recorded (an older record, or too few queries).")
+    return " ".join(parts)
+
+
+def speedup_legend(rows: Sequence[Row]) -> str:
+    """How the intervals of the rows' speed-ups were got."""
+    shown = [row for row in rows if row["scheme"] != "fp32" and row["speedup"] is not None]
+    ways = {"rounds": "paired by round", "intervals": "the two intervals at their worst"}
+    found = [ways[of] for of in distinct(row["speedup_of"] for row in shown)]
+    if not shown:
+        return ""
+    how = f", with a 95 % interval ({', or '.join(found)})" if found else ""
+    equal = any(row["speedup_low"] is not None and holds_one(row["speedup_low"], row["speedup_high"]) for row in shown)
+    return f"Against its fp32: times as fast{how}." + (" ~1: no difference was shown." if equal else "")
+
+
+def _to(counts: Sequence[int]) -> str:
+    return f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A sentence or two on one scenario; ``sure`` where it names a winner that this run shows to be one."""
+
+    text: str
+    sure: bool = False
+
+
+def answer(scenario: str, rows: Sequence[Row]) -> Answer:
+    """The fastest cell that may be ranked, its figure, what it gains and costs; or those that share the first place."""
+    ranked = sorted((row for row in rows if row["rank"] is not None), key=lambda row: row["figure"],
+                    reverse=scenario == OFFLINE)  # fmt: skip
+    if not ranked:
+        return Answer(f"{scenario}: no cell can be ranked ({_tally(rows)}).")
+    best, gain = ranked[0], _gain(ranked)
+    if len(ranked) == 1:
+        return Answer(f"{scenario}: {name_of(best)} alone can be ranked, {figure_in_full(best)}{gain}. {_cost(best)}")
+    if any(row["figure_low"] is None for row in ranked):
+        lead = f"{scenario}: {name_of(best)} has the best figure, {figure_in_full(best)}{gain}"
+        doubt = "not every record holds an interval, so that nothing says how sure this is"
+        return Answer(f"{lead}; {doubt}. {_cost(best)}")
+    first = [row for row in ranked if row["rank"] == 1]
+    if len(first) > 1:
+        return Answer(f"{scenario}: {_listed(first)} can't be told apart by this run, as their intervals overlap{gain}. "
+                      f"{' '.join(f'{name_of(row)}: {_cost(row)}' for row in first[:_NAMED])}")  # fmt: skip
+    return Answer(f"{scenario}: {name_of(best)} is fastest, {figure_in_full(best)}{gain}. {_cost(best)}", sure=True)
+
+
+#: So many of those that share the first place are named; a sentence with more is not read.
+_NAMED = 3
+
+
+def _listed(rows: Sequence[Row]) -> str:
+    names = [f"{name_of(row)} ({figure_in_full(row)})" for row in rows[:_NAMED]]
+    names += [f"{len(rows) - _NAMED} more"] if len(rows) > _NAMED else []
+    return ", ".join(names[:-1]) + f" and {names[-1]}"
 
 
 def _tally(rows: Sequence[Row]) -> str:
@@ -99,26 +168,38 @@ def _tally(rows: Sequence[Row]) -> str:
     return ", ".join(f"{states.count(state)} {state}" for state in distinct(states)) or "none was asked for"
 
 
-def _gain(best: Row, rows: Sequence[Row]) -> str:
-    floats = [row for row in rows if row["scheme"] == "fp32" and row["rank"] is not None]
+def _gain(ranked: Sequence[Row]) -> str:
+    """What the best of ``ranked`` (best first) gains over the slowest framework's fp32."""
+    best, floats = ranked[0], [row for row in ranked if row["scheme"] == "fp32"]
     if not floats:
         return " (no fp32 figure to compare with)"
-    slowest = max(floats, key=lambda row: row["rank"])
+    slowest = floats[-1]
     if slowest is best:
         return ", the only fp32 that can be ranked" if len(floats) == 1 else ""
-    ratio = best["figure"] / slowest["figure"]
-    faster = times(ratio if best["scenario"] == OFFLINE else 1 / ratio)
-    return f", {faster} as fast as the slowest framework's fp32 ({slowest['backend']}, {figure(slowest)})"
+    found = times_as_fast(best, slowest)
+    if found is None:
+        return ""
+    what = f"the slowest framework's fp32 ({slowest['backend']}, {figure(slowest)})"
+    if found.low is None:
+        return f", {significant(found.value)}x as fast as {what}"
+    shown = times(found.value, found.low, found.high)
+    if holds_one(found.low, found.high):
+        return f", not shown to be faster than {what}: {shown}"
+    return f", {shown} as fast as {what}"
 
 
 def _cost(best: Row) -> str:
     if best["top1"] is not None:
-        counted = f"Top-1 {percent(best['top1'])} % of {best['accuracy_n']} images"
+        shown = percent_spread(best["top1"], best["top1_low"], best["top1_high"])
+        counted = f"Top-1 {shown} % of {best['accuracy_n']} images"
         drop = best["top1_drop"]
         if best["scheme"] == "fp32" or drop is None:
             return f"{counted}."
-        side = "below" if drop >= 0 else "above"
-        return f"{counted}, {abs(100 * drop):.1f} points {side} its own fp32."
+        ends = [best["top1_drop_low"], best["top1_drop_high"]]
+        if drop < 0:
+            drop, ends = -drop, [None if end is None else -end for end in reversed(ends)]
+        side = "below" if best["top1_drop"] >= 0 else "above"
+        return f"{counted}, {percent_spread(drop, *ends, difference=True)} points {side} its own fp32."
     agreement, n = best["output_agreement"], best["output_n"]
     agrees = f"; same top-1 as torch fp32 on {percent(agreement)} % of {n} check samples" if best["checked"] else ""
     if best["weights_kind"] == "random":

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from edgeq.artifact import FileEntry, WeightsInfo
+from edgeq.operators import Group, OperatorProfile, OperatorTime, profile_of
 from edgeq.run.record import (
     Accuracy,
     ArtifactInfo,
     CalibrationSummary,
     EffectiveInfo,
+    Interval,
     Latency,
     LoadgenInfo,
     OutputCheck,
     Overhead,
+    ProbeInfo,
     Record,
+    Round,
     RunInfo,
     record_path,
     write_record,
@@ -64,13 +68,72 @@ def latency(ms: float) -> Latency:
     return Latency(mean=ms * 0.9, p50=ms * 0.88, p90=ms, p95=ms * 1.1, p99=ms * 1.3, max=ms * 2)
 
 
+def intervals(ms: float, size: int, spread: float, n: int = 12) -> dict[str, Interval]:
+    """As the worker draws them from blocks of one round; ``spread`` is half of each, as a part of the figure."""
+    values = {f"latency_ms.{name}": value for name, value in latency(ms * size).model_dump().items() if name != "max"}
+    values["samples_per_second"] = 1000 / ms
+    return {
+        name: Interval(low=value * (1 - spread), high=value * (1 + spread), n=n, of="blocks")
+        for name, value in values.items()
+    }
+
+
+def with_rounds(found: Record, factors: Iterable[float], spread: float = 0.02) -> Record:
+    """``found`` measured in rounds, each so many times as slow as the record's own figures; 0 is a round that failed.
+
+    ``spread`` is half of the interval over rounds, as a part of the figure.
+    """
+    rounds, size = [], 8 if found.cell.scenario == "multi-stream" else 1
+    rate = found.samples_per_second or 1.0
+    for number, factor in enumerate(factors, start=1):
+        lost = Note(code="killed", text="killed")
+        rounds.append(
+            Round(
+                round=number, order=number, started=found.run.started, folder=f"round-{number}",
+                status="ok" if factor else "failed", reason=None if factor else lost,
+                latency_ms=latency(1000 / rate * factor * size) if factor and found.latency_ms else None,
+                samples_per_second=rate / factor if factor else None,
+            )
+        )  # fmt: skip
+    over = {
+        name: each.model_copy(update={"low": middle * (1 - spread), "high": middle * (1 + spread), "n": len(rounds),
+                                      "of": "rounds"})
+        for name, each in found.intervals.items()
+        for middle in [(each.low + each.high) / 2]
+    }  # fmt: skip
+    return found.model_copy(update={"rounds": rounds, "intervals": over})
+
+
+def profile(ms: float, **parts: float) -> OperatorProfile:
+    """A profile of ``ms`` milliseconds; ``parts`` are its shares by group, with ``_`` for a space."""
+    names: dict[str, Group] = {"convolution": "convolution", "depthwise": "depthwise", "convert": "convert",
+                               "fully_connected": "fully connected", "other": "other"}  # fmt: skip
+    kinds = {"convolution": "Conv", "depthwise": "DepthwiseConv", "convert": "Cast", "fully_connected": "MatMul"}
+    nodes = [
+        OperatorTime(name=f"{kinds.get(name, 'Add')}_0", operator=kinds.get(name, "Add"), group=names[name],
+                     precision="fp32", ms=ms * part)
+        for name, part in parts.items()
+    ]  # fmt: skip
+    return profile_of(nodes, tool="ONNX Runtime profiler", threads=2, inferences=20, profiled_ms=ms, plain_ms=ms * 0.95)
+
+
+SATURATES = ProbeInfo(recipe="u8 x s8", expected=63.36, found=32.3, ok=False)
+SATURATION = Note(
+    code="saturation", text="products saturate in 16 bits here: 32.3 for 63.4", hint="edgeq export --target x86_64"
+)
+
+
 def record(
-    cell: str | Cell, ms: float = 10.0, *, percentile: float = 0.9, weights: str = "file", mb: float = 14.0,
+    cell: str | Cell, ms: float = 10.0, *, spread: float | None = 0.02, percentile: float = 0.9,
+    weights: str = "file", mb: float = 14.0,
     macs: dict[str, float] | None = None, top1: float | None = None, warnings: Iterable[Note] = (),
     stable: bool = True, sqnr: float | None = 40.0, agreement: float = 1.0, device: dict[str, Any] | None = None,
     run: RunInfo | None = None, **changes: Any,
 ) -> Record:  # fmt: skip
-    """An ``ok`` record of a cell that takes ``ms`` a sample at p90; ``changes`` replace fields."""
+    """An ``ok`` record of a cell that takes ``ms`` a sample at p90; ``changes`` replace fields.
+
+    ``spread`` is half of each interval as a part of its figure; None for a record without intervals.
+    """
     cell = Cell.parse(cell) if isinstance(cell, str) else cell
     offline, size = cell.scenario == "offline", 8 if cell.scenario == "multi-stream" else 1
     promised = "int8" if cell.scheme.startswith("int8") else cell.scheme
@@ -87,7 +150,7 @@ def record(
                                                        n=372, dataset="nips17", preprocessing="x"),
         "loadgen": LoadgenInfo(version="6.0.17", scenario=cell.scenario, valid=True,
                                percentile=None if offline else percentile),
-        "warnings": list(warnings),
+        "warnings": list(warnings), "intervals": {} if spread is None else intervals(ms, size, spread),
     }  # fmt: skip
     return Record(**{**fields, **changes})
 

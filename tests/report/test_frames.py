@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from edgeq.report.figures import Estimate, overlaps, ranks
 from edgeq.report.frames import frame, records_of
 from edgeq.report.runs import load_runs
 from edgeq.run.record import Record
 from edgeq.spec.note import Note
-from tests.report.factory import PI, QEMU, artifact, record, study, write_run
+from tests.report.factory import PI, QEMU, SATURATES, artifact, profile, record, study, with_rounds, write_run
 
 UNSTEADY = Note(code="unsteady", text="p99 is 9 times p50")
 S = "single-stream"
@@ -91,3 +92,104 @@ def test_every_cell_of_a_study_is_one_row(tmp_path: Path) -> None:
     assert len(found) == 48
     assert {row["status"] for row in found.values()} == {"ok", "failed", "skipped", "invalid"}
     assert all(row["rank"] is None for row in found.values() if row["status"] != "ok")
+
+
+def test_cells_that_cannot_be_told_apart_share_a_rank(tmp_path: Path) -> None:
+    found = rows(tmp_path, [
+        record(f"m/openvino/fp32/{S}", 10.0), record(f"m/tflite/fp32/{S}", 10.3), record(f"m/pytorch/fp32/{S}", 10.6),
+        record(f"m/onnxruntime/fp32/{S}", 13.0, spread=0.3),
+    ])  # fmt: skip
+    assert {name.split("/")[0]: row["rank"] for name, row in found.items()} == {
+        "openvino": 1, "tflite": 1, "onnxruntime": 1, "pytorch": 4,
+    }  # fmt: skip
+
+
+def test_a_speedup_has_an_interval_paired_by_round_where_there_are_rounds(tmp_path: Path) -> None:
+    found = rows(tmp_path, [
+        with_rounds(record(f"m/tflite/fp32/{S}", 10.0), [0.8, 1.0, 1.2], 0.5),
+        with_rounds(record(f"m/tflite/fp16/{S}", 5.0), [0.8, 1.01, 1.2], 0.5),
+        record(f"m/pytorch/fp32/{S}", 10.0), record(f"m/pytorch/fp16/{S}", 8.0),
+        record(f"m/openvino/fp32/{S}", 10.0, spread=None), record(f"m/openvino/fp16/{S}", 5.0),
+    ])  # fmt: skip
+    paired = found[f"tflite/fp16/{S}"]
+    assert (paired["speedup"], paired["speedup_n"], paired["speedup_of"]) == (pytest.approx(2.0), 3, "rounds")
+    assert 1.9 < paired["speedup_low"] <= 2.0 <= paired["speedup_high"] < 2.1
+    worst = found[f"pytorch/fp16/{S}"]
+    assert worst["speedup_of"] == "intervals"
+    ends = (pytest.approx(1.25 * 0.98 / 1.02), pytest.approx(1.25 * 1.02 / 0.98))
+    assert (worst["speedup_low"], worst["speedup_high"]) == ends
+    unknown = found[f"openvino/fp16/{S}"]
+    assert (unknown["speedup"], unknown["speedup_low"]) == (pytest.approx(2.0), None)
+
+
+def test_only_what_is_surely_slower_gets_the_note(tmp_path: Path) -> None:
+    names = ("openvino", 10.2, 0.02), ("tflite", 11.0, 0.02), ("pytorch", 30.0, None)
+    records = [record(f"m/{name}/fp32/{S}", 10.0) for name, _, _ in names]
+    records += [record(f"m/{name}/fp16/{S}", ms, spread=spread) for name, ms, spread in names]
+    found = rows(tmp_path, records)
+    told = {name.split("/")[0]: row["warnings"] for name, row in found.items() if "fp16" in name}
+    assert told == {"openvino": "", "tflite": "slower-than-fp32", "pytorch": ""}
+    assert found[f"tflite/fp16/{S}"]["gates"] == ""
+
+
+@pytest.mark.parametrize(
+    ("own", "base", "text"),
+    [
+        (None, None, "as it has no profile"), (30.0, None, "as its fp32 has no profile"),
+        (None, 10.0, "as it has no profile"),
+        (30.0, 10.0, "3.0 times as slow as fp32"), (10.0, 10.0, "which its profile does not show: about as fast as fp32"),
+    ],
+)  # fmt: skip
+def test_the_note_says_why_or_that_nothing_says_it(
+    own: float | None, base: float | None, text: str, tmp_path: Path
+) -> None:
+    found = rows(tmp_path, [
+        record(f"m/tflite/fp32/{S}", 10.0, profile=profile(base, convolution=0.9) if base else None),
+        record(f"m/tflite/fp16/{S}", 30.0, profile=profile(own, convolution=0.3, convert=0.6) if own else None),
+    ])  # fmt: skip
+    (note,) = found[f"tflite/fp16/{S}"]["notes"]
+    assert note.code == "slower-than-fp32"
+    assert text in note.text
+    assert note.hint.endswith(f"edgeq explain m/tflite/fp16/{S}")
+
+
+def test_profile_and_probe_are_shared_by_the_scenarios_of_one_artifact_only(tmp_path: Path) -> None:
+    other = artifact("int8-static").model_copy(update={"key": "another"})
+    told = record(f"m/tflite/int8-static/{S}", profile=profile(4.0, convolution=0.7), probe=SATURATES)
+    found = rows(tmp_path, [told, record("m/tflite/int8-static/offline"),
+                            record("m/tflite/int8-static/multi-stream", artifact=other)])  # fmt: skip
+    shared, apart = found["tflite/int8-static/offline"], found["tflite/int8-static/multi-stream"]
+    assert (shared["probe_ok"], shared["ms_convolution"], shared["profiled_ms"]) == (False, pytest.approx(2.8), 4.0)
+    assert "70 % of 4.00 ms" in shared["verdict"]
+    assert (apart["probe_ok"], apart["profiled_ms"], apart["verdict"]) == (None, None, None)
+
+
+def test_all_scenarios_of_an_artifact_share_one_note(tmp_path: Path) -> None:
+    names = [f"m/tflite/{scheme}/{scenario}" for scheme in ("fp32", "fp16") for scenario in (S, "offline")]
+    found = rows(tmp_path, [record(name, 30.0 if "fp16" in name else 10.0) for name in names])
+    notes = {note for row in found.values() for note in row["notes"]}
+    assert len(notes) == 1
+
+
+def test_a_neighbour_gates_one_round_and_not_several(tmp_path: Path) -> None:
+    note = Note(code="busy-neighbour", text="other processes kept 1.0 of 2 CPUs busy")
+    one = record(f"m/tflite/fp32/{S}", warnings=[note])
+    found = rows(tmp_path, [one, with_rounds(record(f"m/openvino/fp32/{S}", warnings=[note]), [1.0, 1.1])])
+    assert found[f"tflite/fp32/{S}"]["gates"] == "busy-neighbour"
+    assert found[f"openvino/fp32/{S}"]["rank"] == 1
+
+
+def test_a_thousand_records_are_no_work() -> None:
+    """Work grows with the cells, not with their square: counted in comparisons, not in seconds."""
+    calls = 0
+    found = overlaps
+
+    def counting(*pair: Any) -> bool:
+        nonlocal calls
+        calls += 1
+        return found(*pair)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgeq.report.figures.overlaps", counting)
+        ranks([Estimate(10.0, 9.0, 11.0)] * 1000, rate=False)
+    assert calls < 1000

@@ -12,11 +12,26 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from edgeq.report import require
+from edgeq.report.numbers import TO
 from edgeq.report.output import as_json, build, print_report, write_report
 from edgeq.report.render import escape
+from edgeq.report.wording import Answer
+from edgeq.run.record import Record
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.note import Note
-from tests.report.factory import PI, QEMU, null_record, record, run_info, study, write_run
+from tests.report.factory import (
+    PI,
+    QEMU,
+    SATURATES,
+    SATURATION,
+    null_record,
+    profile,
+    record,
+    run_info,
+    study,
+    with_rounds,
+    write_run,
+)
 
 
 def page(results: Path, out: Path) -> str:
@@ -33,10 +48,10 @@ def test_the_answer_comes_first_and_names_figure_gain_and_cost(tmp_path: Path) -
     text = page(tmp_path / "r", tmp_path / "o")
     assert text.index("## Answers") < text.index("### Summary")
     assert (
-        "single-stream: openvino int8-static is fastest, 2.60 ms at p90, 5.38x as fast as the slowest framework's fp32 "
-        "(tflite, 14.0 ms at p90). Top-1 79.5 % of 372 images, 0.8 points below its own fp32."
+        f"single-stream: openvino int8-static is fastest, 2.60 ±0.05 ms at p90, 5.38x (5.17{TO}5.60) as fast as the slowest "
+        "framework's fp32 (tflite, 14.00 ±0.28 ms at p90). Top-1 79.5 ±4.4 % of 372 images, 0.8 ±1.8 points below its own fp32."
     ) in text
-    assert "20.8 ms at p90 a query of 8 samples" in text
+    assert "20.8 ±0.4 ms at p90 a query of 8 samples" in text
 
 
 def test_a_lossy_cell_is_shown_flagged_and_not_ranked(tmp_path: Path) -> None:
@@ -44,8 +59,8 @@ def test_a_lossy_cell_is_shown_flagged_and_not_ranked(tmp_path: Path) -> None:
     text = page(tmp_path / "r", tmp_path / "o")
     ranked = [line for line in text.splitlines() if line.startswith("| - | pytorch | int8-static")]
     assert len(ranked) == 3
-    assert all("loses too much accuracy (18.0 points of top-1) | [1]" in line for line in ranked)
-    assert any("62.3" in line and "[1] not ranked" in line for line in text.splitlines())
+    assert all("loses too much accuracy (18.0 ±6.5 points of top-1) | [1]" in line for line in ranked)
+    assert any("62.3 ±5.0" in line and "[1] not ranked" in line for line in text.splitlines())
     assert "[1] **accuracy-loss** (pytorch int8-static): top-1 is 18.0 points below" in text
 
 
@@ -56,22 +71,22 @@ def test_skipped_failed_and_invalid_cells_stand_with_reason_and_hint(tmp_path: P
     assert found["pytorch", "fp16"]["scenario"] == "multi-stream, offline"
     assert found["pytorch", "fp16"]["why"].startswith("too-slow: the canary took 409 ms")
     assert found["onnxruntime", "int8-dynamic"]["what to do"] == "run it again with --resume"
-    assert "not valid: 71.4 samples/s" in found["tflite", "int8-dynamic"]["why"]
+    assert "not valid: 71.4 ±1.4 samples/s" in found["tflite", "int8-dynamic"]["why"]
 
 
 def test_no_two_tables_disagree(tmp_path: Path) -> None:
     write_run(tmp_path / "r", study())
     write_report(tmp_path / "r", None, tmp_path / "o", {"csv"})
     summary = {(row["framework"], row["precision"]): row for row in rows_of(tmp_path / "o/summary.csv")}
+    assert "single-stream against its fp32" in next(iter(summary.values()))
     columns = ("single-stream p90 ms", "multi-stream p90 ms (8 samples a query)", "offline samples/s")
     checked = 0
     for row in rows_of(tmp_path / "o/ranking.csv"):
         column = next(name for name in columns if name.split()[0] in row["table"])
         shown = summary.get((row["framework"], row["precision"]))
         if shown and row[column] != "-":
-            assert shown[column].split(" (")[0] == row[column]
-            if "(" in shown[column]:
-                assert shown[column].split("(")[1].rstrip(")") == row["against its fp32"]
+            assert shown[column] == row[column]
+            assert shown[f"{column.split()[0]} against its fp32"] == row["against its fp32"]
             checked += 1
     assert checked > 35
 
@@ -91,7 +106,7 @@ def test_random_weights_are_said_over_every_table_and_in_the_answer(tmp_path: Pa
     write_run(tmp_path / "r", study(weights="random"))
     text = page(tmp_path / "r", tmp_path / "o")
     lines = [line for line in text.splitlines() if line.startswith("*device: ")]
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert all("random, seed 0 (accuracy means nothing; speed and size are real)" in line for line in lines)
     assert "> Weights: random, seed 0. Accuracy means nothing" in text
     assert "The weights are random, so that this says nothing of accuracy" in text
@@ -136,14 +151,14 @@ def test_two_devices_never_share_a_ranking_and_each_row_says_its_device(tmp_path
     write_report(tmp_path / "r", None, tmp_path / "o", {"md", "csv"})
     text = (tmp_path / "o/report.md").read_text()
     assert text.count("### Ranking, offline") == 2
-    assert "| Raspberry Pi 4 Model B | 1 | tflite | fp32 | 10.1 |" in text
+    assert "| Raspberry Pi 4 Model B | 1 | tflite | fp32 | 10.10 ±0.20 |" in text
 
 
 def test_overhead_has_a_table_of_its_own(tmp_path: Path) -> None:
     write_run(tmp_path / "r", [*study(["offline"]), null_record("single-stream", 3.7)])
     text = page(tmp_path / "r", tmp_path / "o")
     assert "## Harness overhead" in text
-    assert "| single-stream | ok | 3.70 | 3.70 |" in text
+    assert "| 3.70 ±0.08 | 64 |" in text
     assert "null" not in text.split("## Harness overhead")[0]
 
 
@@ -210,3 +225,150 @@ def test_paths_in_notes_come_through_whole(tmp_path: Path) -> None:
     note = Note(code="x", text="see ../shared/a.txt.", hint="use ../b ...")
     write_run(tmp_path / "r", [record("m/tflite/fp32/offline", warnings=[note])])
     assert "see ../shared/a.txt. *To do:* use ../b ..." in page(tmp_path / "r", tmp_path / "o")
+
+
+S = "single-stream"
+
+
+def answers(tmp_path: Path, *records: Record) -> list[Answer]:
+    write_run(tmp_path / "r", records)
+    return build(tmp_path / "r").sections[0].answers
+
+
+def test_a_winner_is_named_only_where_its_interval_stands_apart(tmp_path: Path) -> None:
+    (found,) = answers(
+        tmp_path,
+        record(f"m/openvino/fp32/{S}", 10.0, top1=0.8),
+        record(f"m/tflite/fp32/{S}", 10.2, top1=0.8),
+        record(f"m/pytorch/fp32/{S}", 12.0, top1=0.8),
+    )
+    assert not found.sure
+    assert (
+        f"{S}: openvino fp32 (10.00 ±0.20 ms at p90) and tflite fp32 (10.20 ±0.20 ms at p90) can't be told apart by this run"
+    ) in found.text
+    assert "fastest" not in found.text
+    assert "pytorch fp32 (" not in found.text
+    assert "openvino fp32: Top-1" in found.text
+    assert "tflite fp32: Top-1" in found.text
+
+
+def test_many_that_share_the_first_place_are_counted(tmp_path: Path) -> None:
+    cells = [f"m/{backend}/{scheme}/{S}" for backend in ("openvino", "tflite") for scheme in ("fp32", "fp16")]
+    (found,) = answers(tmp_path, *(record(cell, 10.0) for cell in cells), record(f"m/pytorch/fp32/{S}", 10.1))
+    assert "and 2 more can't be told apart" in found.text
+
+
+def test_one_record_without_an_interval_leaves_no_winner(tmp_path: Path) -> None:
+    (found,) = answers(tmp_path, record(f"m/openvino/fp32/{S}", 2.0, spread=None), record(f"m/tflite/fp32/{S}", 10.0))
+    assert not found.sure
+    assert "openvino fp32 has the best figure, 2.00 ms at p90" in found.text
+    assert "nothing says how sure this is" in found.text
+    assert "fastest" not in found.text
+
+
+def test_a_gain_that_may_be_none_is_not_called_faster(tmp_path: Path) -> None:
+    (found,) = answers(
+        tmp_path,
+        record(f"m/openvino/int8-static/{S}", 9.9, spread=0.001),
+        record(f"m/openvino/fp32/{S}", 10.0, spread=0.008),
+    )
+    assert "can't be told apart" not in found.text
+    assert (
+        f"not shown to be faster than the slowest framework's fp32 (openvino, 10.00 ±0.08 ms at p90): ~1 (1.00{TO}1.02)"
+        in (found.text)
+    )
+
+
+def test_only_a_sure_answer_is_green(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [record("m/openvino/fp32/offline", 5.0), record("m/tflite/fp32/offline", 10.0),
+                               record(f"m/openvino/fp32/{S}", 10.0), record(f"m/tflite/fp32/{S}", 10.1)])  # fmt: skip
+    console = Console(width=200, file=io.StringIO(), record=True, force_terminal=True, color_system="standard")
+    print_report(tmp_path / "r", None, console)
+    lines = console.export_text(styles=True).splitlines()
+    green = [line for line in lines if "\x1b[1;32m> " in line]
+    assert len(green) == 1
+    assert "offline: openvino fp32 is fastest" in green[0]
+
+
+def test_a_speed_up_that_may_be_none_stands_as_none_in_every_table(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [record(f"m/openvino/fp32/{S}", 10.0), record(f"m/openvino/fp16/{S}", 9.9)])
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert f"~1 (0.97{TO}1.05)" in text
+    assert "1.01x" not in text
+    assert "~1: no difference was shown." in text
+
+
+@pytest.mark.parametrize(
+    ("factors", "legend"),
+    [
+        ((), "±: 95 % interval within one run, which knows nothing of how runs differ; use --rounds 3."),
+        ((1.0, 1.01, 0.99), "±: 95 % interval over 3 rounds."),
+    ],
+)
+def test_the_legend_says_how_the_interval_was_got(factors: tuple[float, ...], legend: str, tmp_path: Path) -> None:
+    found = record("m/tflite/fp32/offline", 10.0)
+    write_run(tmp_path / "r", [with_rounds(found, factors) if factors else found])
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert text.count(legend) == 2
+    console = Console(width=80, file=io.StringIO(), record=True)
+    print_report(tmp_path / "r", None, console)
+    assert legend in " ".join(console.export_text().split())
+
+
+def test_a_record_of_schema_1_is_reported_with_a_mark(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "r", [record("m/tflite/fp32/offline", 10.0, spread=None)])
+    path = next(folder.rglob("record.json"))
+    value = json.loads(path.read_text())
+    for name in ("intervals", "rounds", "profile", "probe"):
+        del value[name]
+    path.write_text(json.dumps({**value, "schema": 1}))
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert "| 100 ±? |" in text
+    assert "±?: no interval was recorded (an older record, or too few queries)." in text
+
+
+def test_what_ran_says_requested_executed_accuracy_and_probe(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [
+        record(f"m/onnxruntime/fp32/{S}", 10.0, top1=0.80, mb=14.0),
+        record(f"m/onnxruntime/int8-static/{S}", 4.0, top1=0.78, mb=3.5, macs={"int8": 0.98, "fp32": 0.02}, probe=SATURATES,
+               warnings=[SATURATION]),
+        record(f"m/onnxruntime/fp16/{S}", 10.0, top1=0.80, mb=7.0, macs={"fp32": 1.0}),
+    ])  # fmt: skip
+    write_report(tmp_path / "r", None, tmp_path / "o", {"md", "csv"})
+    found = {row["requested"]: row for row in rows_of(tmp_path / "o/artifacts.csv")}
+    assert found["fp16"]["executed"] == "fp32"
+    static = found["int8-static"]
+    assert (static["executed"], static["int8 MACs"]) == ("98 % int8, 2.0 % fp32", "98 %")
+    assert (static["top-1 % (n = 372)"], static["points below fp32"]) == ("78.0 ±4.5", "2.0 ±1.8")
+    assert (static["size MB"], static["of fp32's size"]) == ("3.5", "25 %")
+    assert static["int8 probe"] == "wrong: 32.3 for 63.4 (u8 x s8)"
+    text = (tmp_path / "o/report.md").read_text()
+    assert "**saturation** (onnxruntime int8-static)" in text
+    # Its accuracy is what decides, and that is kept.
+    assert "| 1 | onnxruntime | int8-static" in text
+
+
+def test_where_the_time_goes_and_why_slower(tmp_path: Path) -> None:
+    slow = profile(30.0, convolution=0.3, convert=0.6)
+    write_run(tmp_path / "r", [
+        record(f"m/onnxruntime/fp32/{S}", 10.0, profile=profile(10.0, convolution=0.9)),
+        record(f"m/onnxruntime/fp16/{S}", 30.0, profile=slow),
+    ])  # fmt: skip
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert "### Where the time goes" in text
+    row = next(line for line in text.splitlines() if line.startswith("| onnxruntime | fp16 | 28.5 | 30.0 |"))
+    assert [cell.strip() for cell in row.split("|")[5:11]] == ["30", "0", "0", "60", "0", "10"]
+    note = next(line for line in text.splitlines() if "**slower-than-fp32** (onnxruntime fp16)" in line)
+    assert "3.0 times as slow as fp32" in note
+    assert f"edgeq explain m/onnxruntime/fp16/{S}" in note
+
+
+@pytest.mark.parametrize("width", [80, 120, 160, 180])
+def test_no_column_is_cut_off_in_the_terminal(width: int, tmp_path: Path) -> None:
+    write_run(tmp_path / "r", study())
+    console = Console(width=width, file=io.StringIO(), record=True)
+    print_report(tmp_path / "r", None, console)
+    text = console.export_text()
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "385 ±8" in text
+    assert "ranked" in text.split("Cells without")[0]
