@@ -7,9 +7,11 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from edgeq.artifact import Manifest
-from edgeq.backends.session import Session, SessionOptions
+from edgeq.backends.session import Array, Session, SessionOptions
+from edgeq.operators import OperatorProfile
 from edgeq.spec.errors import EdgeqError
 
 
@@ -98,3 +100,35 @@ def open_session(manifest: Manifest, path: Path, options: SessionOptions) -> Ses
     module = importlib.import_module(REGISTRY[manifest.backend].module)
     session: Session = module.open_session(manifest, path, options)
     return session
+
+
+def profile_operators(
+    manifest: Manifest, path: Path, options: SessionOptions, samples: Array, seconds: float
+) -> OperatorProfile:
+    """Where an inference's time goes, by the framework's own profiler, over about ``seconds``.
+
+    One inference at a time on ``options.threads`` threads (``options.streams`` has no say), in sessions of their own
+    with the options of measured cells; inferences with the profiler on take turns with others without it, for
+    ``plain_ms``. A model too slow for that is inferred once with the profiler, once without.
+
+    Args:
+        samples: float32 ``[n, *manifest.input.shape]``, in the artifact's layout; taken in turn.
+
+    Raises:
+        EdgeqError: as ``open_session``; or there is no profiler for this backend here (code ``no-profiler``).
+    """
+    require(manifest.backend)
+    profile: OperatorProfile = _operators_of(manifest.backend).profile_operators(
+        manifest, path, options, samples, seconds
+    )
+    return profile
+
+
+def unseen_by_profiler(backend: str) -> str:
+    """What the profiler of ``backend`` does not tell, in words. Imports no framework."""
+    text: str = _operators_of(backend).UNSEEN
+    return text
+
+
+def _operators_of(backend: str) -> ModuleType:
+    return importlib.import_module(f"edgeq.backends.{backend}_operators")

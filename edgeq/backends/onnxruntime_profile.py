@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 #: Operator → where its weight stands among its inputs, after fusion and under the optimiser's own names.
-_CONV = {"Conv": 1, "FusedConv": 1, "NhwcFusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}
+CONVOLUTIONS = {"Conv": 1, "FusedConv": 1, "NhwcFusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}
 _LINEAR = {
     "Gemm": 1,
     "FusedGemm": 1,
@@ -31,6 +32,7 @@ _LINEAR = {
     "QLinearMatMul": 3,
 }
 _PRECISION = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8", "uint8": "int8"}
+_KERNEL = "_kernel_time"
 _FLOAT = ("float", "float16", "bfloat16", "double")
 #: Operators that move, convert, quantize or dequantize data: no arithmetic of the network's own.
 _PLUMBING = (
@@ -51,8 +53,12 @@ _PLUMBING = (
 
 @dataclass(frozen=True)
 class Node:
-    """One executed node: its operator, and the type and shape of each input and of its first output."""
+    """One executed node: its operator, and the type and shape of each input and of its first output.
 
+    With pre-packing on, weights are missing among the inputs: then ask for neither ``weight`` nor ``precision``.
+    """
+
+    name: str
     op: str
     inputs: tuple[str, ...]
     input_shapes: tuple[tuple[int, ...], ...]
@@ -64,7 +70,7 @@ class Node:
 
         A depthwise 1x1 convolution is not taken for one: it is how the NCHWc layout executes a batch norm.
         """
-        index = _CONV.get(self.op)
+        index = CONVOLUTIONS.get(self.op)
         if index is not None and self.input_shapes[index][1:] == (1, 1, 1) and self.input_shapes[index][0] > 1:
             return None
         return _LINEAR.get(self.op) if index is None else index
@@ -83,32 +89,47 @@ def run_once(path: Path, options: onnxruntime.SessionOptions, shape: Sequence[in
     Pre-packing is off here, and only here, because a pre-packed weight is missing from the profile; it changes the
     order of a weight in memory, not the operator or its types.
     """
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    with profiling(path, options) as (session, end):
+        sample = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
+        session.run(None, {session.get_inputs()[0].name: sample})
+        return parse(end())
+
+
+@contextmanager
+def profiling(
+    path: Path, options: onnxruntime.SessionOptions
+) -> Iterator[tuple[onnxruntime.InferenceSession, Callable[[], list[dict[str, Any]]]]]:
+    """A session of ``path`` with its profiler on, and what ends the profiling and returns its events.
+
+    The session may be run on after that, without the profiler. No file is left behind.
+    """
     import onnxruntime
 
     options.enable_profiling = True
-    options.add_session_config_entry("session.disable_prepacking", "1")
     with tempfile.TemporaryDirectory(prefix="edgeq-profile-") as folder:
         options.profile_file_prefix = str(Path(folder) / "ort")
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        sample = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
-        session.run(None, {session.get_inputs()[0].name: sample})
-        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    return parse(events)
+        yield session, lambda: json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
 
 
 def parse(events: Sequence[dict[str, Any]]) -> list[Node]:
     """The executed nodes among the events of a profile, in execution order."""
-    return [
-        _node(event["args"])
-        for event in events
-        if event.get("cat") == "Node" and str(event.get("name", "")).endswith("_kernel_time")
-    ]
+    return [node_of(event) for event in events if is_kernel(event)]
 
 
-def _node(args: dict[str, Any]) -> Node:
+def is_kernel(event: dict[str, Any]) -> bool:
+    """True for the event of one executed node; its ``dur`` is the kernel's microseconds."""
+    return event.get("cat") == "Node" and str(event.get("name", "")).endswith(_KERNEL)
+
+
+def node_of(event: dict[str, Any]) -> Node:
+    """The node of a kernel's event."""
+    args = event["args"]
     inputs = [next(iter(entry.items())) for entry in args["input_type_shape"]]
     outputs = [next(iter(entry.items())) for entry in args["output_type_shape"]]
     return Node(
+        name=event["name"].removesuffix(_KERNEL),
         op=args["op_name"],
         inputs=tuple(kind for kind, _ in inputs),
         input_shapes=tuple(tuple(shape) for _, shape in inputs),
@@ -124,7 +145,7 @@ def executed(nodes: Sequence[Node]) -> list[Executed]:
 def _macs(node: Node) -> int:
     if node.op in _LINEAR:
         return linear_macs(node.output_shape, node.input_shapes[0][-1])
-    return conv_macs(node.output_shape, node.input_shapes[_CONV[node.op]])
+    return conv_macs(node.output_shape, node.input_shapes[CONVOLUTIONS[node.op]])
 
 
 def operators(nodes: Sequence[Node]) -> dict[str, int]:

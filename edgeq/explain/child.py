@@ -1,0 +1,102 @@
+"""One artifact's operator profile, or two artifacts' layer errors, in a process: ``python -m edgeq.explain.child JOB``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from edgeq.artifact import Manifest, read_manifest, verify
+from edgeq.backends import open_session, preload, profile_operators
+from edgeq.backends.session import Array, SessionOptions
+from edgeq.data.layout import to_layout
+from edgeq.data.samples import open_samples
+from edgeq.events import die_with_parent, emit
+from edgeq.spec.errors import EdgeqError
+
+
+class ExplainJob(BaseModel):
+    """What a child is told."""
+
+    model_config = ConfigDict(extra="forbid")
+    task: Literal["profile", "layers"]
+    manifest: Path
+    threads: int
+    seconds: float = 0.0
+    """For the profile's inferences."""
+    effective: bool = False
+    """Say what really runs, too."""
+    fp32: Path | None = None
+    """Manifest of the float32 artifact, for ``layers``."""
+    samples: dict[str, Any] | None = None
+    """Of ``SampleSet.to_spec``; by default the artifact's reference samples."""
+
+
+def profile(job: ExplainJob) -> None:
+    """Emits ``profile``, and before it ``effective`` where that is asked for."""
+    manifest, file = _artifact(job.manifest)
+    preload(manifest.backend)
+    options = SessionOptions(threads=job.threads)
+    if job.effective:
+        session = open_session(manifest, file, options)
+        try:
+            found = session.effective()
+        finally:
+            session.close()
+        emit("effective", macs=found.macs, engine=found.engine, notes=[note.model_dump() for note in found.warnings])
+    samples = to_layout(_samples(job, manifest), manifest.input.layout)
+    profiled = profile_operators(manifest, file, options, samples, job.seconds)
+    emit("profile", profile=profiled.model_dump(mode="json"))
+
+
+def layers(job: ExplainJob) -> None:
+    """Emits ``layers``."""
+    from edgeq.backends.layers import layer_report
+
+    assert job.fp32 is not None
+    other, fp32 = _artifact(job.manifest), _artifact(job.fp32)
+    preload(other[0].backend)
+    report = layer_report(fp32, other, _samples(job, other[0]), job.threads)
+    notes = [note.model_dump() for note in report.notes]
+    emit(
+        "layers",
+        layers=[asdict(layer) for layer in report.layers],
+        tool=report.tool,
+        samples=report.samples,
+        notes=notes,
+    )
+
+
+def _artifact(path: Path) -> tuple[Manifest, Path]:
+    manifest = read_manifest(path)
+    return manifest, verify(path, manifest, model=manifest.model, backend=manifest.backend, scheme=manifest.scheme)
+
+
+def _samples(job: ExplainJob, manifest: Manifest) -> Array:
+    """float32 ``[n, C, H, W]``."""
+    if job.samples is not None:
+        chosen = open_samples(job.samples)
+        return chosen.load(range(chosen.count), "NCHW")
+    with np.load(job.manifest.parent / manifest.reference.file) as stored:
+        samples: Array = stored["samples"]
+    return samples
+
+
+def main(argv: list[str]) -> int:
+    die_with_parent()
+    job = ExplainJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
+    try:
+        {"profile": profile, "layers": layers}[job.task](job)
+    except EdgeqError as error:
+        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
