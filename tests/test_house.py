@@ -54,14 +54,27 @@ def test_no_framework_is_imported_at_the_top_of_a_module(path: Path) -> None:
 def test_each_room_knows_only_its_own(path: Path) -> None:
     room = path.relative_to(PACKAGE).parts[0]
     forbidden = {
-        "spec": {"artifact", "backends", "cli", "data", "export", "files", "host", "loadgen", "report", "run"},
-        "backends": {"loadgen", "run", "report", "export", "cli"},
-        "loadgen": {"backends", "run", "report", "export", "cli", "data"},
-        "report": {"backends", "loadgen", "export", "cli", "data", "host"},
-        "run": {"export", "report", "cli"},
-        "export": {"loadgen", "run", "report", "cli"},
-        "data": {"backends", "loadgen", "run", "report", "cli"},
-        "host": {"backends", "data", "loadgen", "run", "report", "export", "cli"},
+        "spec": {
+            "artifact",
+            "backends",
+            "cli",
+            "data",
+            "explain",
+            "export",
+            "files",
+            "host",
+            "loadgen",
+            "report",
+            "run",
+        },
+        "backends": {"cli", "explain", "export", "loadgen", "report", "run"},
+        "loadgen": {"backends", "cli", "data", "explain", "export", "report", "run"},
+        "report": {"backends", "cli", "data", "explain", "export", "host", "loadgen"},
+        "run": {"cli", "explain", "export", "report"},
+        "export": {"cli", "explain", "loadgen", "report", "run"},
+        "data": {"backends", "cli", "explain", "loadgen", "report", "run"},
+        "host": {"backends", "cli", "data", "explain", "export", "loadgen", "report", "run"},
+        "explain": {"cli", "export", "loadgen", "report", "run"},
     }.get(room, set())
     assert not _rooms(path) & forbidden
 
@@ -81,7 +94,7 @@ def test_the_command_line_answers_without_any_framework() -> None:
     code = (
         "import sys\n"
         "from edgeq.cli.main import cli\n"
-        "for verb in ('run', 'export', 'report', 'doctor'):\n"
+        "for verb in ('run', 'export', 'report', 'doctor', 'explain', 'sweep'):\n"
         "    cli.main([verb, '--help'], standalone_mode=False)\n"
         f"heavy = {sorted(FRAMEWORKS | {'pandas', 'PIL', 'mlperf_loadgen'})!r}\n"
         "print('loaded:', [name for name in heavy if name in sys.modules])\n"
