@@ -1,4 +1,4 @@
-"""torchvision's own download of a model's weights, with a bounded wait and a checked hash."""
+"""A model's pretrained weights: torchvision's own download, with a bounded wait; or a file that a package brings."""
 
 from __future__ import annotations
 
@@ -45,9 +45,44 @@ def fetch_state(weights: Any, timeout_s: float) -> Mapping[str, torch.Tensor]:
     return state
 
 
+def packaged_file(weights: Any, named: str, install: str) -> Path:
+    """The file that a package of weights says it holds; its hash is checked where its name gives one, as torch's do.
+
+    Args:
+        weights: A function without arguments that gives a path.
+        named: What model.toml calls it.
+        install: The command that installs the package.
+
+    Raises:
+        EdgeqError: it is no such function (code ``bad-source``), the file is not there (``no-pretrained``), or it is
+            not the one that its name promises (``bad-download``).
+    """
+    if not callable(weights):
+        raise _no_weights(named, f"it is a {type(weights).__name__}, neither a WeightsEnum's member nor a function")
+    try:
+        file = Path(weights())
+    except Exception as error:  # somebody's package: it may raise anything
+        raise _no_weights(named, f"calling it without arguments: {type(error).__name__}: {error}") from error
+    mend = f"run: {install} --force-reinstall"
+    if not file.is_file():
+        hint = f"{mend}; or {_ALTERNATIVES}"
+        raise EdgeqError(f"{named} gave {file}", "there is no such file", hint, code="no-pretrained")
+    _check_hash(file, mend)
+    return file
+
+
+def _no_weights(named: str, why: str) -> EdgeqError:
+    return EdgeqError(
+        f"{named} gives no weights",
+        why,
+        "correct weights under [source] in model.toml: a WeightsEnum's member, or a function that gives a file's path",
+        code="bad-source",
+    )
+
+
 def _get(weights: Any, file: Path) -> Mapping[str, torch.Tensor]:
     if file.exists():
-        _check_hash(file)
+        _check_hash(file, f"delete {file} and run again")
     state: Mapping[str, torch.Tensor] = weights.get_state_dict(
         progress=sys.stderr.isatty(), check_hash=True, weights_only=True, map_location="cpu"
     )
@@ -61,7 +96,7 @@ def _cached_file(weights: Any) -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints" / Path(urllib.parse.urlparse(weights.url).path).name
 
 
-def _check_hash(file: Path) -> None:
+def _check_hash(file: Path, mend: str) -> None:
     """torch checks the hash in a file's name only while it downloads it, not when it finds the file in its cache."""
     import torch
 
@@ -70,7 +105,7 @@ def _check_hash(file: Path) -> None:
         raise EdgeqError(
             f"{file} is not what its name promises",
             f"its sha256 does not begin with {match.group(1)}: a broken or altered download",
-            f"delete {file} and run again, or {_ALTERNATIVES}",
+            f"{mend}, or {_ALTERNATIVES}",
             code="bad-download",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import shlex
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,24 +20,26 @@ def build_network(spec: ModelSpec, seed: int) -> torch.nn.Module:
     """The network in eval mode, float32, with its constructor's own initial weights, drawn by ``seed``.
 
     Raises:
-        EdgeqError: the package is not installed (code ``not-installed``), it has no such constructor (``bad-source``),
-            or the network has another number of parameters than ``spec`` says (``parameters-differ``).
+        EdgeqError: the package is not installed (code ``not-installed``); it has no such constructor, or one that fails
+            or gives something else than a network (``bad-source``); the network has another number of parameters than
+            ``spec`` says (``parameters-differ``).
     """
     import torch
 
     constructor = _attribute(spec, spec.source.constructor, "constructor")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module: torch.nn.Module = constructor(**_without_weights(constructor))
+        module = _construct(spec, constructor)
     _check_parameters(module, spec)
     return module.eval()
 
 
 def named_weights(spec: ModelSpec) -> Any:
-    """The member of torchvision's ``WeightsEnum`` that ``spec.source.weights`` names.
+    """What ``spec.source.weights`` names: a member of torchvision's ``WeightsEnum``, or a function that gives a path.
 
     Raises:
-        EdgeqError: the model names none (code ``no-pretrained``), or the package has no such name (``bad-source``).
+        EdgeqError: the model names none, or a package of weights is not installed (code ``no-pretrained``); or the
+            package has no such name (``bad-source``).
     """
     if spec.source.weights is None:
         raise EdgeqError(
@@ -61,27 +64,60 @@ def hashed_tensors(state: Mapping[str, torch.Tensor]) -> Iterator[bytes]:
         yield tensor.numpy().tobytes()
 
 
-def _package(spec: ModelSpec) -> ModuleType:
-    name = spec.source.package
+def how_to_install(spec: ModelSpec) -> str:
+    """The command that installs what ``spec.source`` needs."""
+    return f"pip install -c constraints.txt {shlex.join(spec.source.requires or ['edgeq[export]'])}"
+
+
+def _construct(spec: ModelSpec, constructor: Any) -> torch.nn.Module:
+    import torch
+
+    arguments = {**_without_weights(constructor), **spec.source.arguments}
+    called = f"{spec.source.constructor}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    try:
+        module = constructor(**arguments)
+    except Exception as error:  # somebody's package: it may raise anything
+        raise _bad_source(spec, f"{called} failed", f"{type(error).__name__}: {error}") from error
+    if not isinstance(module, torch.nn.Module):
+        raise _bad_source(spec, f"{called} is no network", f"it is a {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def _bad_source(spec: ModelSpec, what: str, why: str) -> EdgeqError:
+    hint = f"correct constructor or arguments under [source] in models/{spec.name}/model.toml"
+    return EdgeqError(f"{spec.name}: {what}", why, hint, code="bad-source")
+
+
+def _package(spec: ModelSpec, name: str, kind: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        if kind == "weights":
+            raise EdgeqError(
+                f"{spec.name}'s pretrained weights are in {name}, which is not installed here",
+                str(error),
+                f"run: {how_to_install(spec)}, or pass --weights FILE (.safetensors or .pth), or --weights random",
+                code="no-pretrained",
+            ) from error
         raise EdgeqError(
             f"cannot build {spec.name}: {name} is not installed here",
             str(error),
-            "run: pip install -c constraints.txt 'edgeq[export]', or export on another machine and copy the artifacts",
+            f"run: {how_to_install(spec)}, or export on another machine and copy the artifacts",
             code="not-installed",
         ) from error
 
 
-def _attribute(spec: ModelSpec, dotted: str, kind: str) -> Any:
-    found: Any = _package(spec)
+def _attribute(spec: ModelSpec, named: str, kind: str) -> Any:
+    """What ``dotted.name`` in the model's package, or ``package:dotted.name``, stands for."""
+    package, _, dotted = named.rpartition(":")
+    package = package or spec.source.package
+    found: Any = _package(spec, package, kind)
     for part in dotted.split("."):
         if not hasattr(found, part):
             close = nearest(part, [name for name in dir(found) if not name.startswith("_")])
             hint = f"did you mean {close!r}?" if close else "see the package's documentation"
             raise EdgeqError(
-                f"{spec.name}: {spec.source.package} has no {dotted}",
+                f"{spec.name}: {package} has no {dotted}",
                 f"model.toml names it as {kind} under [source]",
                 f"correct {kind} in models/{spec.name}/model.toml: {hint}",
                 code="bad-source",

@@ -1,7 +1,8 @@
-"""Where the float32 weights come from: torchvision's download, a file, or a seed."""
+"""Where the float32 weights come from: torchvision's download, a package, a file, or a seed."""
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import pickle
 import re
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgeq.artifact import WeightsInfo
-from edgeq.export.download import fetch_state
-from edgeq.export.network import build_network, hashed_tensors, named_weights
+from edgeq.export.download import fetch_state, packaged_file
+from edgeq.export.network import build_network, hashed_tensors, how_to_install, named_weights
 from edgeq.export.random_weights import make_sane
 from edgeq.spec.errors import EdgeqError, RequestError, nearest
 from edgeq.spec.model import ModelSpec
@@ -36,7 +37,7 @@ def load_weights(spec: ModelSpec, choice: str, *, seed: int = 0, timeout_s: floa
     """Builds the network of ``spec`` with its weights: float32, in eval mode.
 
     Args:
-        choice: ``pretrained`` (torchvision's download), ``random`` (see ``random_weights``), ``auto`` (pretrained, and
+        choice: ``pretrained`` (those that model.toml names), ``random`` (see ``random_weights``), ``auto`` (pretrained, and
             where that can't be had random, with the note ``random-weights`` that says why), or a state dict's path.
         seed: Of random weights.
         timeout_s: How long a download may make no progress.
@@ -85,10 +86,22 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
 
 def _pretrained(spec: ModelSpec, seed: int, timeout_s: float) -> Loaded:
     module = build_network(spec, seed)
-    state = fetch_state(named_weights(spec), timeout_s)
-    name = str(spec.source.weights)
+    weights = named_weights(spec)
+    if isinstance(weights, enum.Enum):
+        name, state = str(spec.source.weights), fetch_state(weights, timeout_s)
+    else:
+        file = packaged_file(weights, str(spec.source.weights), how_to_install(spec))
+        name, state = file.name, _packaged_state(spec, file)
     notes = _fill(module, state, name)
     return module, _info(module, "pretrained", name), notes
+
+
+def _packaged_state(spec: ModelSpec, file: Path) -> Mapping[str, torch.Tensor]:
+    try:
+        return read_state(file)
+    except RequestError as error:  # its hint speaks to whoever made the file; here that is not the user
+        hint = f"run: {how_to_install(spec)} --force-reinstall, or pass --weights FILE (.safetensors or .pth)"
+        raise EdgeqError(error.what, error.why, hint, code="bad-download") from error
 
 
 def _random(spec: ModelSpec, seed: int) -> Loaded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from edgeq.spec.errors import RequestError, unknown_name
 from edgeq.spec.names import NO_MODEL
@@ -15,12 +15,20 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class Source(BaseModel):
-    """Where the float32 network comes from: a Python constructor, and the weights it downloads by name."""
+    """Where the float32 network and its pretrained weights come from: any Python package that can be imported."""
 
     model_config = _STRICT
     package: str = "torchvision.models"
+    """The module to import, by the name that ``import`` takes."""
     constructor: str
+    """In that module: what gives the network when it is called. Dots reach into classes."""
+    arguments: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat] = Field(default_factory=dict)
+    """What it is called with, by keyword."""
     weights: str | None = None
+    """A member of torchvision's ``WeightsEnum``, or a function that is called without arguments and gives a file's
+    path; in ``package``, or in another one named before a colon: ``other_package:function``."""
+    requires: tuple[str, ...] = ()
+    """What to ask pip for where a package is missing; none where the extra ``export`` brings it."""
 
 
 class Preprocess(BaseModel):

@@ -9,8 +9,8 @@ from edgeq.spec.model import load_model, model_names
 from edgeq.spec.profile import load_profile, profile_names
 
 
-def test_the_three_models_are_there_and_valid(repo: Path) -> None:
-    assert {"densenet121", "mobilenet_v2", "vgg19"} <= set(model_names(repo / "models"))
+def test_the_models_are_there_and_valid(repo: Path) -> None:
+    assert {"densenet121", "efficientnet_lite0", "mobilenet_v2", "vgg19"} <= set(model_names(repo / "models"))
     for name in model_names(repo / "models"):
         spec = load_model(repo / "models", name)
         assert spec.input_shape[1:] == (spec.preprocess.crop, spec.preprocess.crop)
