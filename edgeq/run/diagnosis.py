@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -101,7 +102,31 @@ def _frameworks(backends: dict[str, dict[str, str]]) -> list[Finding]:
         text = f"tflite-runtime {tflite['tflite-runtime']} does not import beside numpy {metadata.version('numpy')}"
         hint = "run: pip install 'numpy<2' (or ai-edge-litert, which takes numpy 2)"
         found.append(Finding(Note(code="tflite-numpy", text=text, hint=hint), wrong=True))
-    return found
+    return found + _openvino_nncf(backends.get("openvino", {}))
+
+
+#: The oldest of each that work together (trap 14, openvinotoolkit/nncf#4087): older ones import, and then break. They are
+#: those of ``pyproject.toml``.
+_OPENVINO, _NNCF = (2026, 4), (3, 4)
+
+
+def _openvino_nncf(openvino: dict[str, str]) -> list[Finding]:
+    try:
+        nncf = metadata.version("nncf")
+    except metadata.PackageNotFoundError:  # a device that only runs artifacts
+        return []
+    version = openvino.get("openvino")
+    if version is None or (_release(version) >= _OPENVINO and _release(nncf) >= _NNCF):
+        return []
+    text = f"openvino {version} and nncf {nncf} are not a pair that edgeq was tested with: export may break"
+    hint = "run: pip install -c constraints.txt 'edgeq[export]'"
+    return [Finding(Note(code="openvino-nncf", text=text, hint=hint), wrong=True)]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 2026.4.1 → (2026, 4, 1)."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def _loadgen() -> list[Finding]:

@@ -59,7 +59,10 @@ def host_notes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Note
     if steal is not None and steal > MAX_STEAL:
         text = f"the hypervisor gave {steal:.0%} of the CPU time to others during the measurement"
         notes.append(Note(code="unsteady", text=text, hint=_QUIET))
-    bits = (after.get("throttled") or {}).get("now") or (before.get("throttled") or {}).get("now")
+    first_bits, last_bits = before.get("throttled") or {}, after.get("throttled") or {}
+    # The firmware keeps what has been since boot: a bit set in between came and went during the measurement.
+    between = [name for name in last_bits.get("since_boot", []) if name not in first_bits.get("since_boot", [])]
+    bits = last_bits.get("now") or first_bits.get("now") or between
     if bits:
         text = f"the firmware reports: {', '.join(bits)}"
         notes.append(Note(code="throttled", text=text, hint="mend cooling or power supply, then run the cell again"))
