@@ -103,6 +103,51 @@ class Reference(BaseModel):
     sha256: str
 
 
+class SelectionInfo(BaseModel):
+    """Labelled images by which layers to keep in float were chosen: none of them was calibrated on."""
+
+    model_config = _OPEN
+    path: str
+    count: int
+    sha256: str
+    """Of the samples' content and labels."""
+    images: list[str] = Field(default_factory=list)
+    """SHA-256 of each image file used, so that evaluation can leave these images out."""
+
+
+class LayerSearch(BaseModel):
+    """What ``--max-top1-drop`` found: the smallest set of layers in float that keeps top-1, and what it costs.
+
+    All top-1 figures are of the selection images (``Manifest.selection``), on the exporting machine. Drops are in
+    percentage points, below fp32 of the same backend.
+    """
+
+    model_config = _OPEN
+    max_top1_drop: float
+    reached: bool
+    n: int
+    fp32_top1: float
+    top1_before: float
+    """With the recipe as it is."""
+    top1: float
+    drop: float
+    drop_interval: tuple[float, float]
+    """95 %, for the same images (Newcombe's for paired shares)."""
+    float_layers: list[str] = Field(default_factory=list)
+    """Kept in float by this search, worst first."""
+    layers: int
+    """Convolution and linear layers of the model."""
+    float_macs: float
+    """Their share of the model's multiply-adds."""
+    trials: int
+    """Artifacts that were built and judged, the first and the last one included."""
+    size_ratio: float
+    """Bytes over those of the recipe as it is."""
+    latency_ratio: float | None = None
+    """Median latency over that of the recipe as it is, measured in turn on the exporting machine: indicative. None
+    where no layer was kept."""
+
+
 class Manifest(BaseModel):
     """What stands beside each artifact. ``status`` ``failed`` keeps the reason where an artifact should have been."""
 
@@ -119,6 +164,9 @@ class Manifest(BaseModel):
     """Hash of everything that went in; the same key means that there is nothing to export anew."""
     weights: WeightsInfo
     calibration: CalibrationInfo
+    selection: SelectionInfo | None = None
+    """Where layers were searched for (``--max-top1-drop``)."""
+    search: LayerSearch | None = None
     details: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     host: dict[str, Any] = Field(default_factory=dict)
@@ -132,6 +180,26 @@ class Manifest(BaseModel):
     @property
     def bytes(self) -> int:
         return sum(entry.bytes for entry in self.files)
+
+    @property
+    def seen_images(self) -> set[str]:
+        """SHA-256 of every image file that this artifact was made with: accuracy is not to be measured on those."""
+        return {*self.calibration.images, *(self.selection.images if self.selection else ())}
+
+
+def describe_search(found: LayerSearch) -> str:
+    """One line: what was found, and what it cost."""
+    interval = f"95 %: {found.drop_interval[0]:.1f} to {found.drop_interval[1]:.1f}"
+    side = "below" if found.drop >= 0 else "above"
+    gap = f"{abs(found.drop):.1f} points {side} fp32's {found.fp32_top1:.1%}"
+    gap += f" (drop, {interval}, paired on {found.n} images)"
+    if not found.float_layers:
+        return f"top-1 {found.top1:.1%}, {gap}; no layer kept in float, {found.trials} trials"
+    latency = f", latency x{found.latency_ratio:.2f} (indicative)" if found.latency_ratio is not None else ""
+    return (
+        f"top-1 {found.top1_before:.1%} -> {found.top1:.1%}, {gap}; {len(found.float_layers)} of {found.layers} layers "
+        f"({found.float_macs:.1%} of MACs) kept in float; size x{found.size_ratio:.2f}{latency}; {found.trials} trials"
+    )
 
 
 def artifacts_dir(models_dir: Path, model: str) -> Path:

@@ -136,6 +136,12 @@ class ExportDisplay(_Display):
         return outcome
 
     def conclude(self, outcomes: Sequence[Exported]) -> None:
+        self.count(outcomes)
+        if self.as_json:
+            json.dump([o.manifest.model_dump(mode="json", by_alias=True) for o in outcomes], sys.stdout, indent=1)
+
+    def count(self, outcomes: Sequence[Exported]) -> None:
+        """How many artifacts there are now, and what to do about those that failed."""
         counts = {kind: sum(o.outcome == kind for o in outcomes) for kind in ("exported", "unchanged", "failed")}
         said = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         self.line(f"{len(outcomes)} artifacts: {said} in {time.monotonic() - self._began:.0f} s")
@@ -143,8 +149,6 @@ class ExportDisplay(_Display):
             reason = outcome.manifest.reason
             if outcome.outcome == "failed" and reason is not None and reason.hint:
                 self.line(f"  {outcome.model}/{outcome.backend}/{outcome.scheme}: {escape(reason.hint)}")
-        if self.as_json:
-            json.dump([o.manifest.model_dump(mode="json", by_alias=True) for o in outcomes], sys.stdout, indent=1)
 
 
 class RunDisplay(_Display, Watcher):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgeq.artifact import TARGETS
 from edgeq.cli import options
 from edgeq.cli.display import ExportDisplay
-from edgeq.spec.errors import DONE, FELL_SHORT
+from edgeq.spec.errors import DONE, FELL_SHORT, EdgeqError
 from edgeq.spec.names import BACKENDS, SCHEMES, check_names
+
+if TYPE_CHECKING:
+    from edgeq.export.job import Exported
 
 
 @click.command("export", short_help="Quantize and export models for each framework.")
@@ -47,6 +52,42 @@ from edgeq.spec.names import BACKENDS, SCHEMES, check_names
     help="How many of them.",
 )
 @click.option(
+    "--calibration-method",
+    "method",
+    default=None,
+    metavar="NAME",
+    help="How ranges are taken (min-max, mean-min-max, median-min-max, moving-average, percentile, entropy, mse, octav, "
+    "where a framework has it). Default: each framework's best, see docs/recipes.md.",
+)
+@click.option(
+    "--granularity",
+    default=None,
+    metavar="per-channel|per-tensor",
+    help="Scales of int8 weights. Default: per-channel.",
+)
+@click.option(
+    "--keep-float",
+    "float_layers",
+    multiple=True,
+    metavar="LAYER",
+    help="A layer that stays in float in int8 artifacts, by its torch name (layers in a manifest); may repeat.",
+)
+@click.option(
+    "--max-top1-drop",
+    type=click.FloatRange(min=0),
+    default=None,
+    metavar="POINTS",
+    help="Where int8 loses more top-1 than so many points, keep the fewest worst layers in float, found by measuring on "
+    "labelled images of --calibration that ranges are not taken from.",
+)
+@click.option(
+    "--selection-count",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="How many images --max-top1-drop judges by; accuracy runs leave them out.",
+)
+@click.option(
     "--target",
     default="host",
     show_default=True,
@@ -72,6 +113,11 @@ def command(
     seed: int,
     calibration: Path | None,
     calibration_count: int,
+    method: str | None,
+    granularity: str | None,
+    float_layers: tuple[str, ...],
+    max_top1_drop: float | None,
+    selection_count: int,
     target: str,
     models_dir: Path,
     force: bool,
@@ -81,13 +127,15 @@ def command(
     """Quantizes and exports; each artifact is loaded, run and compared with torch's float32 right after it is written.
 
     Only what changed is exported anew. Exit code 1 where an artifact failed; the others are there all the same.
-    Where the export can't go on at all (no network, a full disk), --json prints nothing.
+    Where a whole model can't be exported (no network, a full disk), --json prints nothing.
 
     \b
     Example: edgeq export --model mobilenet_v2 --weights mobilenet_v2.safetensors --calibration images/
+    Example: edgeq export --model mobilenet_v2 --scheme int8-static --calibration images/ --max-top1-drop 1
     """
     from edgeq.export.job import ExportRequest, export
     from edgeq.host import cpu
+    from edgeq.spec.quantization import QuantizationOptions
 
     if target != "host":
         check_names("target", [target], TARGETS)
@@ -102,9 +150,39 @@ def command(
         seed=seed,
         calibration=calibration,
         calibration_count=calibration_count,
+        options=QuantizationOptions(method=method, granularity=granularity, float_layers=float_layers),
+        max_top1_drop=max_top1_drop,
+        selection_count=selection_count,
         force=force,
     )
     with ExportDisplay(len(request.models) * len(request.backends) * len(request.schemes), as_json) as display:
-        outcomes = [display.ended(outcome) for outcome in export(request, display.progress)]
+        outcomes, stopped = _outcomes(display, export(request, display.progress))
+    if stopped is not None:
+        # No JSON: whoever reads it, as make run does, would go on to measure what an earlier export of that model left.
+        display.count(outcomes)
+        raise stopped
     display.conclude(outcomes)
     return FELL_SHORT if any(outcome.outcome == "failed" for outcome in outcomes) else DONE
+
+
+def _outcomes(display: ExportDisplay, exporting: Iterator[Exported]) -> tuple[list[Exported], EdgeqError | None]:
+    """What became of each artifact, and what stopped a model, if anything: what was made before is there all the same."""
+    outcomes = []
+    try:
+        for outcome in exporting:
+            outcomes.append(_told(display, outcome))
+    except EdgeqError as error:
+        return outcomes, error
+    return outcomes, None
+
+
+def _told(display: ExportDisplay, outcome: Exported) -> Exported:
+    """Prints an outcome, and what a search for layers found and cost."""
+    from edgeq.artifact import describe_search
+
+    display.ended(outcome)
+    manifest = outcome.manifest
+    if manifest.search is not None:
+        display.line(f"  {describe_search(manifest.search)}")
+        display.warn(manifest.warnings, only=("top1-drop-not-reached", "few-selection-images", "trials-failed"))
+    return outcome

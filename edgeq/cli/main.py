@@ -17,8 +17,10 @@ from edgeq.spec.errors import DONE, FELL_SHORT, EdgeqError, nearest
 VERBS = {
     "doctor": "What this device is, and what each backend can run here.",
     "export": "Quantize and export models for each framework.",
+    "sweep": "Measure accuracy against a choice of quantization.",
     "run": "Measure cells with MLPerf LoadGen.",
     "report": "Turn records into comparison tables.",
+    "explain": "Why a cell is slow or fast: time by operator, against fp32.",
 }
 
 

@@ -88,6 +88,42 @@ def choose_calibration(
     return CalibrationSet(samples, seed, tuple(notes))
 
 
+def choose_selection(
+    folder: Path | None,
+    spec: ModelSpec,
+    calibration: CalibrationSet,
+    count: int = 300,
+    on_progress: Progress | None = None,
+) -> SampleSet:
+    """Chooses labelled images of ``folder`` to judge artifacts by while they are made; none was calibrated on.
+
+    They are the ``count`` that follow the calibration images in the same seeded order, or as many as there are.
+
+    Raises:
+        RequestError: no folder (code ``no-labels``), a folder without labels or with wrong ones (see ``list_images``),
+            or no image beside those that were calibrated on (``no-selection-images``).
+        EdgeqError: as ``choose_calibration``.
+    """
+    if folder is None:
+        raise RequestError(
+            "--max-top1-drop needs labelled images",
+            "the drop is measured on them, and synthetic images have no labels",
+            "pass --calibration DIR with labels: val_map.txt, or a subfolder a class",
+            code="no-labels",
+        )
+    images = list_images(folder, spec.classes, spec.label_offset, flag="--calibration")
+    used = set(calibration.samples.file_hashes)
+    order = [entry for entry in _seeded_order(images, calibration.seed) if entry.sha256 not in used]
+    if not order:
+        raise RequestError(
+            f"no image of {folder} is left to judge by",
+            f"all {len(used)} were used for calibration",
+            "pass a smaller --calibration-count, or a folder with more images",
+            code="no-selection-images",
+        )
+    return _prepare_first(images, order, count, spec, on_progress)
+
+
 def _seeded_order(images: ImageSet, seed: int) -> list[Image]:
     """By a hash of seed and content: an image that is added to the folder or leaves it moves no other one."""
     unique = {entry.sha256: entry for entry in images.entries}

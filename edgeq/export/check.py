@@ -43,13 +43,15 @@ def check(
 
     Raises:
         EdgeqError: a dead output; a float32 artifact that is not torch's network (``float-differs``); a float16 one
-            that is far off (``fp16-differs``). INT8 loss is not an error: it is a figure, and the tables gate on it.
+            that is far off (``fp16-differs``); layers to be kept in float that run in int8 (``layers-not-kept``). INT8
+            loss is not an error: it is a figure, and the tables gate on it.
     """
     found = run_samples(session, samples)
     alive(found)
     gap = distance(found, expected[: len(found)])
     _float_agrees(manifest.scheme, gap)
     effective = session.effective()
+    _layers_kept(manifest, effective.macs)
     checked = Check(
         **gap.__dict__,
         macs=effective.macs,
@@ -57,6 +59,20 @@ def check(
         size_ratio=manifest.bytes / fp32_bytes if fp32_bytes else None,
     )
     return checked, list(_far_off(checked))
+
+
+def _layers_kept(manifest: Manifest, macs: dict[str, float]) -> None:
+    """Raises where more multiply-adds run in int8 than the layers kept in float leave."""
+    kept = manifest.details.get("kept_float", [])
+    total = sum(layer.macs for layer in manifest.layers)
+    share = sum(layer.macs for layer in manifest.layers if layer.name in kept) / total if kept else 0.0
+    if macs.get("int8", 0.0) > 1 - share + 1e-6:
+        raise EdgeqError(
+            f"layers kept in float run in int8: {', '.join(kept)}",
+            f"{macs['int8']:.2%} of the multiply-adds run in int8, where these leave at most {1 - share:.2%}",
+            "report this with the manifest; without --keep-float and --max-top1-drop the export is as it was",
+            code="layers-not-kept",
+        )
 
 
 def _far_off(found: Check) -> Iterator[Note]:

@@ -35,13 +35,28 @@ from edgeq.backends.session import SessionOptions
 from edgeq.events import die_with_parent, emit
 from edgeq.export.check import check
 from edgeq.export.family import Built, Exporter, FloatSource, Recipe
+from edgeq.export.judge import Artifact
 from edgeq.export.keys import artifact_key, tool_versions
-from edgeq.export.prepare import Prepared, PrepareJob, calibration_of, log_path, read_prepared, work_dir
+from edgeq.export.prepare import (
+    Prepared,
+    PrepareJob,
+    calibration_of,
+    log_path,
+    read_prepared,
+    read_selection,
+    work_dir,
+)
+from edgeq.export.search import Search, manifest_of
+from edgeq.export.smallest import Layers
 from edgeq.files import sha256_file
 from edgeq.host.device import describe
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import ModelSpec, load_model
 from edgeq.spec.note import Note
+from edgeq.spec.quantization import DEFAULTS, INT8_SCHEMES, QuantizationOptions
+
+#: Calibration samples on which the layers' errors are ranked.
+_RANKING_SAMPLES = 8
 
 
 class FamilyJob(BaseModel):
@@ -52,6 +67,13 @@ class FamilyJob(BaseModel):
     backend: str
     schemes: list[str]
     target: str
+    options: QuantizationOptions = DEFAULTS
+    max_top1_drop: float | None = None
+    """Points; None where no layers are searched for."""
+
+    def searches(self, scheme: str) -> float | None:
+        """``max_top1_drop``, where it concerns ``scheme``."""
+        return self.max_top1_drop if scheme in INT8_SCHEMES else None
 
 
 def exporter_of(backend: str) -> Exporter:
@@ -71,6 +93,7 @@ class Family:
         self.folder = artifacts_dir(self.models_dir, self.model) / job.backend
         self._source: FloatSource | None = None
         self._float_differs: Note | None = None
+        self._float_artifact: Artifact | None = None
 
     def source(self) -> FloatSource:
         """The float network with its weights; built at the first call."""
@@ -97,6 +120,7 @@ class Family:
                 module=module.eval(),
                 work=family,
                 calibration=calibration.samples,
+                layers=self.prepared.layers,
             )
         return self._source
 
@@ -109,9 +133,18 @@ class Family:
             scheme=scheme,
             target=recipe.target,
             status="failed",
-            key=artifact_key(self.exporter, self.job.backend, scheme, recipe, self.prepared, self.spec),
+            key=artifact_key(
+                self.exporter,
+                self.job.backend,
+                scheme,
+                recipe,
+                self.prepared,
+                self.spec,
+                self.job.searches(scheme),
+            ),
             weights=self.prepared.weights,
             calibration=self.prepared.calibration,
+            selection=self.prepared.selection if self.job.searches(scheme) is not None else None,
             details=recipe.settings,
             versions={**tool_versions(self.exporter), **installed(self.job.backend)},
             host=describe(),
@@ -124,7 +157,7 @@ class Family:
 
     def export(self, scheme: str) -> Manifest:
         """Builds, checks and places one artifact; a failure becomes its manifest's reason."""
-        recipe = self.exporter.recipe(scheme, self.job.target)
+        recipe = self.exporter.recipe(scheme, self.job.target, self.job.options)
         manifest = self.blank(scheme, recipe)
         path = manifest_path(self.models_dir, self.model, self.job.backend, scheme, recipe.target)
         try:
@@ -156,16 +189,58 @@ class Family:
         self.folder.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=self.folder, prefix=".partial-"))
         try:
-            name = stem(manifest.scheme, recipe.target)
-            built = self.exporter.build(self.source(), manifest.scheme, recipe, scratch, name)
-            manifest = self._described(manifest, built)
-            found, notes = self._check(manifest, built.files[0])
+            if self.job.searches(manifest.scheme) is None:
+                manifest, file = self._made(manifest, recipe, scratch)
+            else:
+                manifest, file = self._search(manifest, scratch)
+            found, notes = self._check(manifest, file)
             remove_artifact(path)
-            for file in built.files:
-                file.replace(self.folder / file.name)
+            for entry in manifest.files:
+                (file.parent / entry.name).replace(self.folder / entry.name)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return manifest.model_copy(update={"status": "ok", "check": found, "warnings": [*manifest.warnings, *notes]})
+
+    def _made(self, manifest: Manifest, recipe: Recipe, folder: Path) -> Artifact:
+        """Builds the artifact into the empty ``folder``."""
+        built = self.exporter.build(
+            self.source(), manifest.scheme, recipe, folder, stem(manifest.scheme, recipe.target)
+        )
+        return self._described(manifest, built), built.files[0]
+
+    def _search(self, blank: Manifest, scratch: Path) -> Artifact:
+        """The artifact with the fewest layers in float that keeps its top-1."""
+
+        def build(layers: Layers, folder: Path) -> Artifact:
+            recipe = self.exporter.recipe(blank.scheme, self.job.target, self.job.options.keeping(layers))
+            return self._made(blank.model_copy(update={"details": recipe.settings}), recipe, folder)
+
+        def told(count: int, text: str) -> None:
+            emit("progress", scheme=blank.scheme, what=f"layers to keep, trial {count}, {text}")
+
+        with np.load(work_dir(self.models_dir, self.model) / "check.npz") as answers:
+            ranking = answers["samples"][:_RANKING_SAMPLES]
+        search = Search(
+            build=build,
+            fp32=self._fp32(),
+            selection=read_selection(self.models_dir, self.model),
+            options=SessionOptions(threads=self.job.prepare.threads),
+            limit=self.job.searches(blank.scheme) or 0.0,
+            ranking=ranking,
+            scratch=scratch,
+            on_trial=told,
+        )
+        (manifest, file), found, notes = search.run()
+        return manifest_of(manifest, found, notes), file
+
+    def _fp32(self) -> Artifact:
+        """This family's float32 artifact to judge by: made once, beside the float graph, whatever stands in models."""
+        if self._float_artifact is None:
+            source = self.source()
+            recipe = self.exporter.recipe("fp32", self.job.target)
+            folder = Path(tempfile.mkdtemp(dir=source.work, prefix="fp32-"))
+            self._float_artifact = self._made(self.blank("fp32", recipe), recipe, folder)
+        return self._float_artifact
 
     def _described(self, manifest: Manifest, built: Built) -> Manifest:
         files = [FileEntry(name=f.name, sha256=sha256_file(f), bytes=f.stat().st_size) for f in built.files]

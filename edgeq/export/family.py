@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edgeq.artifact import InputInfo
+from edgeq.artifact import InputInfo, Layer
+from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import ModelSpec
+from edgeq.spec.quantization import DEFAULTS, QuantizationOptions
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +51,8 @@ class FloatSource:
     work: Path
     """A folder of this family's own, for its float graph: made once, used by all its schemes."""
     calibration: CalibrationSamples
+    layers: Sequence[Layer] = ()
+    """Its convolution and linear layers, in execution order."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,38 @@ class Exporter(Protocol):
     TOOLS: tuple[str, ...]
     """Distributions whose versions are part of an artifact's key, such as ``("onnx", "onnxruntime")``."""
 
-    def recipe(self, scheme: str, target: str) -> Recipe:
-        """``target`` is one of ``edgeq.artifact.TARGETS``."""
+    def recipe(self, scheme: str, target: str, options: QuantizationOptions = DEFAULTS) -> Recipe:
+        """``target`` is one of ``edgeq.artifact.TARGETS``; ``options`` concern int8 schemes only.
+
+        Raises:
+            RequestError: the framework lacks what ``options`` ask for (code ``not-offered``).
+        """
         ...
 
     def build(self, source: FloatSource, scheme: str, recipe: Recipe, out: Path, name: str) -> Built:
         """Writes ``out/<name>.<ext>`` (``out`` is an empty folder). Raises whatever the tools raise."""
         ...
+
+
+def nodes_of(kept: Sequence[str], layers: Sequence[Layer], nodes: Sequence[str]) -> list[str]:
+    """Names of a framework's nodes for the torch layers ``kept``.
+
+    Args:
+        layers: The network's layers in execution order.
+        nodes: The framework's convolution and linear nodes in the same order: names of modules do not survive
+            conversion in every framework. That the right ones stay in float is checked in the finished artifact.
+
+    Raises:
+        EdgeqError: there are not as many nodes as layers (code ``layers-unmatched``).
+    """
+    if not kept:
+        return []
+    if len(nodes) != len(layers):
+        raise EdgeqError(
+            f"{', '.join(kept)} can't be kept in float",
+            f"the converted graph has {len(nodes)} convolution and linear operators, the network {len(layers)} layers",
+            "leave --keep-float out for this framework",
+            code="layers-unmatched",
+        )
+    by_name = {layer.name: node for layer, node in zip(layers, nodes, strict=True)}
+    return [by_name[name] for name in kept]

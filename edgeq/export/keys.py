@@ -24,10 +24,20 @@ def tool_versions(exporter: Exporter) -> dict[str, str]:
 
 
 def artifact_key(
-    exporter: Exporter, backend: str, scheme: str, recipe: Recipe, prepared: Prepared, spec: ModelSpec
+    exporter: Exporter,
+    backend: str,
+    scheme: str,
+    recipe: Recipe,
+    prepared: Prepared,
+    spec: ModelSpec,
+    max_top1_drop: float | None = None,
 ) -> str:
-    """Hash over weights, calibration set, model spec, recipe, tool versions and the exporter's own code."""
-    code = [sha256_file(path) for path in sorted(Path(__file__).parent.glob(f"{backend}*.py"))]
+    """Hash over weights, calibration set, model spec, recipe, tool versions and the exporter's own code.
+
+    ``max_top1_drop`` (points) counts, with the images judged by, where layers are searched for: what is found follows.
+    """
+    here = Path(__file__).parent
+    code = [sha256_file(path) for path in [*sorted(here.glob(f"{backend}*.py")), here / "network.py"]]
     return sha256_json(
         {
             "schema": SCHEMA,
@@ -42,5 +52,12 @@ def artifact_key(
             "spec": spec.model_dump(mode="json"),
             "tools": tool_versions(exporter),
             "code": code,
+            **_search(max_top1_drop, prepared),
         }
     )
+
+
+def _search(max_top1_drop: float | None, prepared: Prepared) -> dict[str, object]:
+    if max_top1_drop is None or prepared.selection is None:
+        return {}
+    return {"max_top1_drop": max_top1_drop, "selection": prepared.selection.sha256}

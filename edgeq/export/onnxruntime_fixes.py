@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     import onnx
 
 
+def weighted(model: onnx.ModelProto) -> list[str]:
+    """Names of the convolutions and matrix products with constant weights, in execution order."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type in ("Conv", "Gemm", "MatMul") and node.input[1] in constants
+    ]
+
+
 def depthwise(model: onnx.ModelProto) -> list[str]:
     """Names of the convolutions with groups."""
     return [
@@ -24,6 +34,33 @@ def depthwise(model: onnx.ModelProto) -> list[str]:
 def batch_norms(model: onnx.ModelProto) -> list[str]:
     """Names of the batch norms that no convolution could take up."""
     return [node.name for node in model.graph.node if node.op_type == "BatchNormalization"]
+
+
+def shield(model: onnx.ModelProto, names: list[str]) -> None:
+    """Keeps nodes that were left out of a QDQ graph from being quantized by the session that loads it.
+
+    A float convolution or linear layer between DequantizeLinear and QuantizeLinear gets int8 weights, one scale a
+    tensor, when the graph is optimized (the transformer WeightBiasQuantization). A Clip without an upper bound, and with
+    the lowest float as its lower one, changes no value and hides the DequantizeLinear.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    lowest = "edgeq_lowest_float"
+    dequantized = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    nodes = []
+    for node in model.graph.node:
+        if node.name in names and node.input[0] in dequantized:
+            hidden = f"{node.name}_input"
+            nodes.append(helper.make_node("Clip", [node.input[0], lowest], [hidden], f"{node.name}_shield"))
+            node.input[0] = hidden
+        nodes.append(node)
+    if len(nodes) == len(model.graph.node):
+        return
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(np.finfo(np.float32).min), lowest))
 
 
 def weights_to_uint8(model: onnx.ModelProto) -> int:

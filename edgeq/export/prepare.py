@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgeq.artifact import CalibrationInfo, Layer, Reference, WeightsInfo, artifacts_dir
-from edgeq.data.calibration import CalibrationSet, choose_calibration
+from edgeq.artifact import CalibrationInfo, Layer, Reference, SelectionInfo, WeightsInfo, artifacts_dir
+from edgeq.data.calibration import CalibrationSet, choose_calibration, choose_selection
+from edgeq.data.samples import SampleSet, open_samples
 from edgeq.events import die_with_parent, emit
 from edgeq.files import atomic_path, sha256_file, sha256_json, write_json
 from edgeq.spec.errors import EdgeqError
@@ -40,6 +41,8 @@ class PrepareJob(BaseModel):
     calibration: Path | None
     calibration_count: int
     threads: int
+    selection_count: int = 0
+    """Labelled images to judge int8 artifacts by while they are made; none where nothing is searched for."""
 
 
 class Prepared(BaseModel):
@@ -53,6 +56,7 @@ class Prepared(BaseModel):
     reference: Reference
     layers: list[Layer]
     warnings: list[Note]
+    selection: SelectionInfo | None = None
 
 
 def work_dir(models_dir: Path, model: str) -> Path:
@@ -73,6 +77,14 @@ def calibration_of(job: PrepareJob, spec: ModelSpec) -> CalibrationSet:
     return choose_calibration(job.calibration, spec, count=job.calibration_count, seed=job.seed)
 
 
+def read_selection(models_dir: Path, model: str) -> SampleSet:
+    """The selection images of the preparation in force. Raises ``EdgeqError`` where their samples are gone."""
+    return open_samples(json.loads((work_dir(models_dir, model) / _SELECTION).read_text(encoding="utf-8")))
+
+
+_SELECTION = "selection.json"
+
+
 def prepare(job: PrepareJob) -> Prepared:
     """Loads weights and calibration samples, and writes torch's float32 logits where they are not up to date.
 
@@ -89,9 +101,11 @@ def prepare(job: PrepareJob) -> Prepared:
     calibration = calibration_of(job, spec)
     module, weights, notes = load_weights(spec, job.weights, seed=job.seed)
     notes = [*notes, *calibration.notes]
+    chosen = _selection(job, spec, calibration) if job.selection_count else None
+    selection = None if chosen is None else _describe(chosen)
     old = _reusable(job, spec, weights, calibration.info())
     if old is not None:
-        prepared = old.model_copy(update={"weights": weights, "warnings": notes})
+        prepared = old.model_copy(update={"weights": weights, "warnings": notes, "selection": selection})
     else:
         _drop_old_answers(work)
         _save_weights(work / "float.safetensors", module)
@@ -103,9 +117,24 @@ def prepare(job: PrepareJob) -> Prepared:
             reference=reference,
             layers=layers(module, spec),
             warnings=notes,
+            selection=selection,
         )
+    if chosen is not None:
+        write_json(work / _SELECTION, chosen.to_spec())
     write_json(work / "prepared.json", prepared.model_dump(mode="json"))
     return prepared
+
+
+def _selection(job: PrepareJob, spec: ModelSpec, calibration: CalibrationSet) -> SampleSet:
+    def progress(done: int, total: int) -> None:
+        if done == total or done % 50 == 0:
+            emit("progress", what="images to judge by", done=done, total=total)
+
+    return choose_selection(job.calibration, spec, calibration, job.selection_count, progress)
+
+
+def _describe(chosen: SampleSet) -> SelectionInfo:
+    return SelectionInfo(path=chosen.path, count=chosen.count, sha256=chosen.sha256, images=list(chosen.file_hashes))
 
 
 def _torch() -> Any:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from edgeq.artifact import ANY_TARGET, InputInfo
 from edgeq.export.family import Built, FloatSource, Recipe
 from edgeq.export.pytorch_int8 import quantize_static, quantized_engine, without_deprecations
+from edgeq.export.pytorch_modules import with_own_modules
+from edgeq.spec.quantization import DEFAULTS, INT8_SCHEMES, QuantizationOptions, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 TOOLS = ("torch",)
 
 _STATIC = {
-    "method": "FX graph mode", "weights": "int8, symmetric, per channel, -127 to 127", "ranges": "histogram observer",
+    "method": "FX graph mode", "weights": "int8, symmetric, -127 to 127",
     "relu6": "fused into the convolution",
 }  # fmt: skip
 #: What each target's int8 kernels can take. FBGEMM adds two u8 × s8 products in 16 bits where there is no VNNI:
@@ -30,16 +32,17 @@ _STATIC_BY_TARGET: dict[str, dict[str, Any]] = {
 _SETTINGS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "fp16": {"weights": "float16", "input_output": "float32, cast inside"},
-    "int8-dynamic": {"method": "quantize_dynamic", "layers": "linear", "weights": "int8, symmetric, per channel"},
+    "int8-dynamic": {"method": "quantize_dynamic", "layers": "linear", "weights": "int8, symmetric"},
 }
 
 
-def recipe(scheme: str, target: str) -> Recipe:
+def recipe(scheme: str, target: str, options: QuantizationOptions = DEFAULTS) -> Recipe:
     """int8-static depends on the target's int8 kernels; the other files are the same for all."""
     form = {"form": "frozen TorchScript"}
+    asked = resolve(options, "pytorch", scheme).settings() if scheme in INT8_SCHEMES else {}
     if scheme == "int8-static":
-        return Recipe(target, {**form, **_STATIC, **_STATIC_BY_TARGET[target]})
-    return Recipe(ANY_TARGET, {**form, "memory_format": "channels_last", **_SETTINGS[scheme]})
+        return Recipe(target, {**form, **_STATIC, **_STATIC_BY_TARGET[target], **asked})
+    return Recipe(ANY_TARGET, {**form, "memory_format": "channels_last", **_SETTINGS[scheme], **asked})
 
 
 def build(source: FloatSource, scheme: str, recipe: Recipe, out: Path, name: str) -> Built:
@@ -56,32 +59,39 @@ def build(source: FloatSource, scheme: str, recipe: Recipe, out: Path, name: str
             with quantized_engine(recipe.settings["engine"]):
                 script = torch.jit.trace(quantized, example, check_trace=False)
         else:
-            script = _TRACERS[scheme](source.module, example)
+            script = _TRACERS[scheme](source.module, example, recipe.settings)
         torch.jit.save(torch.jit.freeze(script.eval()), str(file))
     return Built([file], InputInfo(shape=source.spec.input_shape, layout="NCHW"), details)
 
 
-def _trace_fp32(module: torch.nn.Module, example: torch.Tensor) -> torch.jit.ScriptModule:
+def _trace_fp32(module: torch.nn.Module, example: torch.Tensor, _: dict[str, Any]) -> torch.jit.ScriptModule:
     return _trace(_channels_last(copy.deepcopy(module)), example)
 
 
-def _trace_dynamic(module: torch.nn.Module, example: torch.Tensor) -> torch.jit.ScriptModule:
+def _trace_dynamic(module: torch.nn.Module, example: torch.Tensor, settings: dict[str, Any]) -> torch.jit.ScriptModule:
     import torch
-    from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
+    from torch.ao.quantization import default_dynamic_qconfig, per_channel_dynamic_qconfig, quantize_dynamic
 
-    layers = {torch.nn.Linear: per_channel_dynamic_qconfig}
+    how = per_channel_dynamic_qconfig if settings["granularity"] == "per-channel" else default_dynamic_qconfig
+    layers = {
+        name: how
+        for name, layer in module.named_modules()
+        if isinstance(layer, torch.nn.Linear) and name not in settings.get("kept_float", [])
+    }
     with quantized_engine(_host_engine()):
-        quantized: torch.nn.Module = quantize_dynamic(copy.deepcopy(module), layers, dtype=torch.qint8)
+        # Without any layer to quantize, None would stand for all of them.
+        network = copy.deepcopy(module)
+        quantized: torch.nn.Module = quantize_dynamic(network, layers, dtype=torch.qint8) if layers else network
         return _trace(_channels_last(quantized), example)
 
 
-def _trace_fp16(module: torch.nn.Module, example: torch.Tensor) -> torch.jit.ScriptModule:
+def _trace_fp16(module: torch.nn.Module, example: torch.Tensor, _: dict[str, Any]) -> torch.jit.ScriptModule:
     """Traces in float32 and halves the trace: a CPU without float16 arithmetic would take minutes for one inference."""
     import torch
     from torch.fx.experimental.optimization import fuse
 
     # Batch norm is folded while the weights are still float32; freezing would fold the halves of both.
-    inner = _trace(fuse(module), example).half()
+    inner = _trace(fuse(with_own_modules(module)), example).half()
 
     class HalfInside(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeq.export.family import CalibrationSamples
+from edgeq.export.pytorch_modules import with_own_modules
 
 if TYPE_CHECKING:
     import torch
@@ -63,14 +64,15 @@ def quantize_static(
     Args:
         module: Left as it is.
         calibration: Samples ``[C, H, W]``, run ``_BATCH`` at a time.
-        settings: ``engine``, ``activation_bits`` (7 or 8) and ``float_layers`` (``none`` or ``depthwise``) of the
-            recipe.
+        settings: ``engine``, ``activation_bits`` (7 or 8), ``float_layers`` (``none`` or ``depthwise``),
+            ``calibration_method``, ``granularity`` and, where there are any, ``kept_float`` of the recipe.
     """
     import torch
     from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
-    network = copy.deepcopy(module)
+    network = copy.deepcopy(with_own_modules(module))
     in_float = _depthwise(network) if settings["float_layers"] == "depthwise" else []
+    in_float += [name for name in settings.get("kept_float", []) if name not in in_float]
     fused = _fuse_relu6(network, set(in_float))
     mapping = _mapping(network, fused, in_float, settings)
     example = torch.from_numpy(next(iter(calibration))).unsqueeze(0)
@@ -101,19 +103,21 @@ def _batches(samples: CalibrationSamples) -> Iterator[npt.NDArray[np.float32]]:
         yield np.stack(held)
 
 
+#: Our name of a method → torch's observer. The histogram observer looks for the range with the least squared error
+#: of quantization; the moving average gives each batch a weight of 1 %.
+_OBSERVERS = {"mse": "HistogramObserver", "min-max": "MinMaxObserver", "moving-average": "MovingAverageMinMaxObserver"}
+
+
 def _mapping(network: torch.nn.Module, fused: set[str], in_float: list[str], settings: dict[str, Any]) -> Any:
     """One qconfig for all, a clamping observer after each fused ReLU6, and none for the layers kept in float."""
     import torch
-    from torch.ao.quantization import HistogramObserver, PerChannelMinMaxObserver, QConfig, QConfigMapping
+    from torch.ao.quantization import QConfig, QConfigMapping
 
     levels: dict[str, Any] = {"dtype": torch.quint8, "quant_min": 0, "quant_max": 2 ** settings["activation_bits"] - 1}
-    # -128 is left unused: with it the grid of a symmetric range is not the one that TFLite and ONNX Runtime use, and
-    # weights that were once int8 (as QAT's are) fall between its steps.
-    weight = PerChannelMinMaxObserver.with_args(
-        dtype=torch.qint8, qscheme=torch.per_channel_symmetric, quant_min=-127, quant_max=127
-    )
-    mapping = QConfigMapping().set_global(QConfig(activation=HistogramObserver.with_args(**levels), weight=weight))
-    clamping = QConfig(activation=_clamping_observer().with_args(**levels), weight=weight)
+    observer = getattr(torch.ao.quantization, _OBSERVERS[settings["calibration_method"]])
+    weight = _weight_observer(settings["granularity"])
+    mapping = QConfigMapping().set_global(QConfig(activation=observer.with_args(**levels), weight=weight))
+    clamping = QConfig(activation=_clamping(observer).with_args(**levels), weight=weight)
     for name in fused:
         mapping.set_module_name(name, clamping)
     for name in in_float:
@@ -122,11 +126,22 @@ def _mapping(network: torch.nn.Module, fused: set[str], in_float: list[str], set
     return mapping
 
 
-def _clamping_observer() -> Any:
-    """A class made when torch is there: what it passes on, and what it observes, is the output of ReLU6."""
-    from torch.ao.quantization import HistogramObserver
+def _weight_observer(granularity: str) -> Any:
+    import torch
+    from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
 
-    class ClampingObserver(HistogramObserver):  # type: ignore[misc]
+    # -128 is left unused: with it the grid of a symmetric range is not the one that TFLite and ONNX Runtime use, and
+    # weights that were once int8 (as QAT's are) fall between its steps.
+    levels = {"dtype": torch.qint8, "quant_min": -127, "quant_max": 127}
+    if granularity == "per-channel":
+        return PerChannelMinMaxObserver.with_args(**levels, qscheme=torch.per_channel_symmetric)
+    return MinMaxObserver.with_args(**levels, qscheme=torch.per_tensor_symmetric)
+
+
+def _clamping(observer: Any) -> Any:
+    """A class made when torch is there: what it passes on, and what it observes, is the output of ReLU6."""
+
+    class ClampingObserver(observer):  # type: ignore[misc]
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x.clamp(max=6.0))
 

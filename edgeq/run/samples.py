@@ -44,7 +44,8 @@ def samples_for(
     manifests: Sequence[Manifest],
     on_progress: Callable[[int, int], None],
 ) -> ModelSamples:
-    """Preprocesses the dataset (cached), leaving out every image that any of the artifacts was calibrated on.
+    """Preprocesses the dataset (cached), leaving out every image that any of the artifacts was made with: calibrated
+    on, or judged by while layers to keep in float were searched for.
 
     All artifacts of a model are then judged on the same images.
 
@@ -56,8 +57,8 @@ def samples_for(
         made = synthetic(spec, profile.resident_samples, seed + SEED_OFFSET)
         return ModelSamples(made.to_spec(), made.sha256)
     images = list_images(dataset, spec.classes, spec.label_offset, on_progress=on_progress)
-    calibrated = {digest for manifest in manifests for digest in manifest.calibration.images}
-    samples, excluded = exclude_calibration(prepare(images, spec, on_progress), calibrated)
+    seen = {digest for manifest in manifests for digest in manifest.seen_images}
+    samples, excluded = exclude_calibration(prepare(images, spec, on_progress), seen)
     described = samples.describe()
     bad = [image.name for image in samples.bad]
     warnings = list(samples.warnings)

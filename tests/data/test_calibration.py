@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeq.data.calibration import choose_calibration, exclude_calibration
+from edgeq.data.calibration import choose_calibration, choose_selection, exclude_calibration
 from edgeq.data.images import list_images
 from edgeq.data.samples import prepare, synthetic
 from edgeq.spec.errors import RequestError
@@ -130,3 +130,40 @@ def test_nothing_used_leaves_the_set_as_it_is(tmp_path: Path) -> None:
     assert exclude_calibration(evaluation, {"another"}) == (evaluation, 0)
     made = synthetic(SPEC, 2, seed=0)
     assert exclude_calibration(made, set()) == (made, 0)
+
+
+def test_images_to_judge_by_are_labelled_and_none_was_calibrated_on(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 20)
+    calibration = choose_calibration(tmp_path, SPEC, count=8)
+    chosen = choose_selection(tmp_path, SPEC, calibration, 7)
+    assert chosen.count == 7
+    assert chosen.labels is not None
+    assert not set(chosen.file_hashes) & set(calibration.info().images)
+    assert chosen.file_hashes == choose_selection(tmp_path, SPEC, calibration, 7).file_hashes
+    assert choose_selection(tmp_path, SPEC, calibration, 100).count == 12, "as many as there are"
+
+
+def test_accuracy_leaves_out_the_images_that_layers_were_chosen_by(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 20)
+    calibration = choose_calibration(tmp_path, SPEC, count=8)
+    selection = choose_selection(tmp_path, SPEC, calibration, 7)
+    every = prepare(list_images(tmp_path, 10, 0), SPEC)
+    kept, removed = exclude_calibration(every, set(calibration.info().images) | set(selection.file_hashes))
+    assert (kept.count, removed) == (5, 15)
+
+
+@pytest.mark.parametrize(("labelled", "count", "code"), [(False, 8, "no-labels"), (True, 20, "no-selection-images")])
+def test_nothing_to_judge_by_is_refused(tmp_path: Path, labelled: bool, count: int, code: str) -> None:
+    write_pictures(tmp_path, 20)
+    if not labelled:
+        (tmp_path / "val_map.txt").unlink()
+    calibration = choose_calibration(tmp_path, SPEC, count=count)
+    with pytest.raises(RequestError) as caught:
+        choose_selection(tmp_path, SPEC, calibration)
+    assert caught.value.code == code
+
+
+def test_synthetic_images_have_no_labels_to_judge_by() -> None:
+    with pytest.raises(RequestError) as caught:
+        choose_selection(None, SPEC, choose_calibration(None, SPEC, count=4))
+    assert caught.value.code == "no-labels"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from edgeq.export.family import Exporter, FloatSource
 from edgeq.export.macs import layers
 from edgeq.files import sha256_file
 from edgeq.spec.model import ModelSpec
+from edgeq.spec.quantization import DEFAULTS, QuantizationOptions
 
 SHAPE, CLASSES = (3, 32, 32), 10
 
@@ -103,17 +105,27 @@ class Exported:
     logits: npt.NDArray[np.float32]
 
 
-def export(backend: str, scheme: str, folder: Path, module: Any = None, target: str = "x86_64-vnni") -> Exported:
+def export(
+    backend: str,
+    scheme: str,
+    folder: Path,
+    module: Any = None,
+    target: str = "x86_64-vnni",
+    options: QuantizationOptions = DEFAULTS,
+    calibration: Any = None,
+) -> Exported:
     """Builds one artifact of ``module`` (the small network by default) in ``folder``; ``folder/work`` is shared."""
     import torch
 
     module = module or network()
     exporter = cast(Exporter, importlib.import_module(f"edgeq.export.{backend}"))
-    recipe = exporter.recipe(scheme, target)
-    out, work = folder / f"{scheme}.{target}", folder / "work"
-    out.mkdir(parents=True)
-    work.mkdir(exist_ok=True)
-    built = exporter.build(FloatSource(model_spec(), module, work, Samples(16)), scheme, recipe, out, scheme)
+    recipe = exporter.recipe(scheme, target, options)
+    work = folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    out = Path(tempfile.mkdtemp(dir=folder, prefix=f"{scheme}.{target}."))
+    network_layers = layers(module, model_spec(layer_macs(module)))
+    source = FloatSource(model_spec(), module, work, calibration or Samples(16), network_layers)
+    built = exporter.build(source, scheme, recipe, out, scheme)
     samples = Samples(8, seed=2).array
     with torch.no_grad():
         logits = module(torch.from_numpy(samples)).numpy()
@@ -127,11 +139,11 @@ def export(backend: str, scheme: str, folder: Path, module: Any = None, target: 
         key="",
         weights=WeightsInfo(kind="random", name="random, seed 0", sha256="", seed=0),
         calibration=CalibrationInfo(kind="synthetic", count=16, seed=0, sha256=""),
-        details=built.details,
+        details={**recipe.settings, **built.details},
         input=built.input,
         classes=CLASSES,
         reference=Reference(file="", sha256=""),
-        layers=layers(module, model_spec(layer_macs(module))),
+        layers=network_layers,
     )
     order = (0, 1, 2, 3) if built.input.layout == "NCHW" else (0, 2, 3, 1)
     return Exported(manifest, built.files[0], np.ascontiguousarray(samples.transpose(order)), logits)

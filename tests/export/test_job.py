@@ -143,3 +143,15 @@ def test_families_side_by_side_and_a_stop_in_the_middle(make: Make) -> None:
     assert set(outcomes) == {(b, s) for b in ("onnxruntime", "openvino") for s in ("fp32", "fp16")}
     assert outcomes[first.backend, first.scheme] == "unchanged", "what was finished is kept"
     assert set(outcomes.values()) <= {"exported", "unchanged"}
+
+
+def test_a_model_whose_package_is_missing_does_not_stop_the_others(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "models" / "absent").mkdir()
+    text = SPEC.replace('name = "net"', 'name = "absent"').replace("tiny_source", "no_such_package")
+    (tmp_path / "models" / "absent" / "model.toml").write_text(text)
+    found, request = [], make(models=["absent", "net"], schemes=["fp32"])
+    outcomes = export(request, lambda what, done, total: None)
+    with pytest.raises(EdgeqError, match="not exported: absent") as caught:
+        found.extend((outcome.model, outcome.outcome) for outcome in outcomes)
+    assert found == [("net", "exported")]
+    assert caught.value.code == "not-installed"

@@ -49,7 +49,8 @@ def test_the_answer_comes_first_and_names_figure_gain_and_cost(tmp_path: Path) -
     assert text.index("## Answers") < text.index("### Summary")
     assert (
         f"single-stream: openvino int8-static is fastest, 2.60 ±0.05 ms at p90, 5.38x (5.17{TO}5.60) as fast as the slowest "
-        "framework's fp32 (tflite, 14.00 ±0.28 ms at p90). Top-1 79.5 ±4.4 % of 372 images, 0.8 ±1.8 points below its own fp32."
+        "framework's fp32 (tflite, 14.00 ±0.28 ms at p90). Top-1 79.5 ±4.4 % of 372 images, 0.8 ±1.8 points below its own "
+        "fp32."
     ) in text
     assert "20.8 ±0.4 ms at p90 a query of 8 samples" in text
 

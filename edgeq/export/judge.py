@@ -1,0 +1,110 @@
+"""An artifact against labelled images and against another artifact's speed, through the session that is measured.
+
+``python -m edgeq.export.judge JOB`` judges one in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from edgeq.artifact import Manifest, read_manifest
+from edgeq.backends import open_session
+from edgeq.backends.session import Session, SessionOptions
+from edgeq.data.samples import SampleSet, open_samples
+from edgeq.events import die_with_parent, emit
+from edgeq.files import atomic_path
+from edgeq.spec.errors import EdgeqError
+
+Classes = npt.NDArray[np.int64]
+Artifact = tuple[Manifest, Path]
+
+
+class JudgeJob(BaseModel):
+    """What a judging child is told."""
+
+    model_config = ConfigDict(extra="forbid")
+    manifest: Path
+    samples: dict[str, Any]
+    """For ``edgeq.data.samples.open_samples``."""
+    threads: int
+    out: Path
+    """Where the classes go, int64 ``[n]``, ``.npy``."""
+
+
+def classes_of(
+    artifact: Artifact, samples: SampleSet, options: SessionOptions, on_progress: Callable[[int], None] | None = None
+) -> Classes:
+    """The class with the largest logit for each sample, int64 ``[n]``; one sample is in memory at a time.
+
+    Raises:
+        EdgeqError: the framework refuses the file (code ``load-failed``).
+    """
+    found = np.empty(samples.count, np.int64)
+    with closing(open_session(*artifact, options)) as session:
+        for index in range(samples.count):
+            logits = session.infer(samples.load([index], session.input.layout))
+            found[index] = int(logits[0].argmax())
+            if on_progress is not None:
+                on_progress(index + 1)
+    return found
+
+
+def medians_ms(artifacts: list[Artifact], samples: SampleSet, options: SessionOptions, seconds: float) -> list[float]:
+    """Median latency of each artifact in milliseconds, single samples, measured in turn for ``seconds`` altogether.
+
+    In turn, so that a disturbance falls on all alike; still no more than an indication.
+    """
+    sessions: list[Session] = []
+    try:
+        for artifact in artifacts:
+            sessions.append(open_session(*artifact, options))
+        inputs = [samples.load([0], session.input.layout) for session in sessions]
+        for session, sample in zip(sessions, inputs, strict=True):
+            session.infer(sample)
+        taken: list[list[float]] = [[] for _ in sessions]
+        end = time.monotonic() + seconds
+        while len(taken[0]) < 3 or time.monotonic() < end:
+            for session, sample, times in zip(sessions, inputs, taken, strict=True):
+                began = time.perf_counter()
+                session.infer(sample)
+                times.append(1000 * (time.perf_counter() - began))
+        return [median(times) for times in taken]
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def main(argv: list[str]) -> int:
+    die_with_parent()
+    job = JudgeJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
+    try:
+        manifest = read_manifest(job.manifest)
+        samples = open_samples(job.samples)
+
+        def told(done: int) -> None:
+            if done == samples.count or done % 25 == 0:
+                emit("progress", what="judging", done=done, total=samples.count)
+
+        file = job.manifest.parent / manifest.files[0].name
+        found = classes_of((manifest, file), samples, SessionOptions(threads=job.threads), told)
+        with atomic_path(job.out) as temporary:
+            np.save(temporary, found)
+    except EdgeqError as error:
+        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
