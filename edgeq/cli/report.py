@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from edgeq.cli import options
 from edgeq.spec.errors import DONE, RequestError
@@ -22,7 +23,10 @@ from edgeq.spec.errors import DONE, RequestError
 )
 @click.option("--overlap", is_flag=True, help="Of two runs: print which cells' intervals overlap, and write nothing.")
 @options.results
-def command(runs: tuple[Path, ...], formats: str, out: Path | None, overlap: bool, results: Path) -> int:
+@click.pass_context
+def command(
+    context: click.Context, runs: tuple[Path, ...], formats: str, out: Path | None, overlap: bool, results: Path
+) -> int:
     """Writes the comparison tables of the newest run of each device (or of the runs named), and prints them.
 
     \b
@@ -31,6 +35,7 @@ def command(runs: tuple[Path, ...], formats: str, out: Path | None, overlap: boo
     from edgeq.report import make_report, print_overlap
 
     if overlap:
+        _writes_nothing(context)
         print_overlap(results, list(runs))
         return DONE
     wanted = {name.strip() for name in formats.split(",") if name.strip()}
@@ -39,3 +44,14 @@ def command(runs: tuple[Path, ...], formats: str, out: Path | None, overlap: boo
     written = make_report(results, list(runs) or None, out or results / "report", wanted)
     click.echo("written: " + ", ".join(str(path) for path in written), err=True)
     return DONE
+
+
+def _writes_nothing(context: click.Context) -> None:
+    """Raises ``RequestError`` for options of files that ``--overlap`` would not write."""
+    given = [option for name, option in (("formats", "--format"), ("out", "--out"))
+             if context.get_parameter_source(name) is not ParameterSource.DEFAULT]  # fmt: skip
+    if given:
+        raise RequestError(
+            f"{' and '.join(given)} with --overlap", "--overlap prints, and writes no file",
+            f"leave out {' and '.join(given)}, or --overlap", code="bad-value",
+        )  # fmt: skip

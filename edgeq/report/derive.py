@@ -1,16 +1,14 @@
-"""What the rows of a frame say of each other: speed-ups, losses, ranks, and why a cell is slower than its fp32."""
+"""What the rows of a frame say of each other: speed-ups, losses, gates and ranks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from edgeq.operators import OperatorProfile
 from edgeq.report.figures import Estimate, accuracy_drop, from_row, ranks, ratio, row_of
-from edgeq.report.gating import gate
-from edgeq.report.numbers import holds_one
-from edgeq.spec.names import NULL, Cell
+from edgeq.report.gating import Closeness, gate, too_far
+from edgeq.report.reasons import explain
+from edgeq.spec.names import NULL
 from edgeq.spec.note import Note
-from edgeq.verdict import slower, slower_note, verdict
 
 Row = dict[str, Any]
 Place = tuple[Any, ...]
@@ -23,7 +21,8 @@ def derive(rows: list[Row]) -> None:
 
     ``speedup`` is against the same framework's fp32 of the same model, scenario and run; ``top1_drop`` and
     ``size_ratio`` against its artifact; ``rank`` is within model, scenario and run, among the cells that nothing gates
-    (``edgeq.report.figures.ranks``). A cell that is surely slower than its fp32 gets a note which says why.
+    and that have an interval (``edgeq.report.figures.ranks``). Why a cell is slower than its fp32 is
+    ``edgeq.report.reasons``'s to say.
     """
     _share_artifacts(rows)
     _compare_artifacts(rows)
@@ -31,16 +30,34 @@ def derive(rows: list[Row]) -> None:
         row["precision"] = row["precision"] or row["scheme"]
         over_rounds = row["figure_of"] == "rounds"
         gates = gate(row["status"], row["warnings"].split(), row["top1_drop"], row["output_stable"],
-                     over_rounds=over_rounds)  # fmt: skip
+                     over_rounds=over_rounds, closeness=_closeness(row))  # fmt: skip
         row["gates"] = " ".join(gates) if row["status"] == "ok" else row["status"]
+        _note_disagreement(row)
     fp32 = {_place_of(row): row for row in rows if row["scheme"] == "fp32"}
     for row in rows:
         base = fp32.get(_place_of(row))
         # Nothing may speak against the fp32 figure either.
         if base is not None and not base["gates"] and row["status"] == "ok":
             row |= row_of("speedup", times_as_fast(row, base))
-    _explain(rows)
+    explain(rows)
     _rank(rows)
+
+
+def _closeness(row: Row) -> Closeness:
+    return Closeness(row["agreement_with_fp32"], row["accuracy_n"], bool(row["checked"]), row["sqnr_db"])
+
+
+def _note_disagreement(row: Row) -> None:
+    """Says in a note why a cell agrees too little with float, where its record does not say so already."""
+    codes = row["warnings"].split()
+    if "low-agreement" not in row["gates"].split():
+        return
+    row["disagreement"] = too_far(_closeness(row), codes, row["top1_drop"])
+    if "low-agreement" not in codes:
+        hint = "measure top-1 with --dataset DIR of labelled images; else export anew with more calibration samples"
+        note = Note(code="low-agreement", text=f"agrees too little with float: {row['disagreement']}", hint=hint)
+        row["notes"] = [*row["notes"], note]
+        row["warnings"] = " ".join([*codes, note.code])
 
 
 def times_as_fast(row: Row, base: Row) -> Estimate | None:
@@ -92,73 +109,22 @@ def _compare_artifacts(rows: list[Row]) -> None:
             row |= row_of("top1_drop", accuracy_drop(other, own, row["agreement_with_fp32"]))
 
 
-def _explain(rows: list[Row]) -> None:
-    """The verdict of each artifact with a profile, and the note of each cell that is slower than its fp32."""
-    floats = {_place_of(row)[:-1]: row for row in rows if row["scheme"] == "fp32" and row["operators"] is not None}
-    verdicts: dict[Place, str] = {}
-    named: dict[Place, Cell] = {}
-    for row in rows:
-        key, profile = _artifact_of(row), row["operators"]
-        base = floats.get(_place_of(row)[:-1])
-        if profile is not None:
-            if key not in verdicts:
-                verdicts[key] = _verdict(row, profile, base)
-            row |= _profile(profile) | {"verdict": verdicts[key]}
-        if row["speedup"] and row["speedup"] < 1 and not holds_one(*_ends(row)) and not row["emulated"]:
-            note = _slower(row, named.setdefault(key, _cell_of(row)), base)
-            row["notes"] = [*row["notes"], note]
-            row["warnings"] = f"{row['warnings']} {note.code}".strip()
-
-
-def _ends(row: Row) -> tuple[float | None, float | None]:
-    return row["speedup_low"], row["speedup_high"]
-
-
-def _verdict(row: Row, profile: OperatorProfile, base: Row | None) -> str:
-    own = row["scheme"] == "fp32"
-    isa = frozenset((row["isa"] or "").split())
-    return verdict(profile, None if base is None or own else base["operators"], backend=row["backend"],
-                   scheme=row["scheme"], macs=row["macs_by"], isa=isa)  # fmt: skip
-
-
-def _profile(profile: OperatorProfile) -> Row:
-    groups = {f"ms_{name.replace(' ', '_')}": ms for name, ms in profile.groups.items()}
-    return {"profiled_ms": profile.profiled_ms, "plain_ms": profile.plain_ms, "profile_tool": profile.tool,
-            "profile_inferences": profile.inferences, **groups}  # fmt: skip
-
-
-def _slower(row: Row, cell: Cell, base: Row | None) -> Note:
-    """Why ``row`` is slower than its fp32: its verdict, or that there is none.
-
-    All scenarios of an artifact get the same note, so that it is said once; ``cell`` is the first of them, and ``base``
-    a row with the profile of its fp32. The profile is of single inferences, one after the other: where these are not
-    slower, the sentence says so, instead of giving the cause of something else.
-    """
-    own = row["operators"]
-    if own is None or base is None:
-        lacking = "it" if own is None else "its fp32"
-        text = f"slower than its fp32; the cause is not known, as {lacking} has no profile of operators"
-        return slower_note(cell, text)
-    if slower(own, base["operators"]):
-        return slower_note(cell, row["verdict"])
-    return slower_note(cell, f"measured slower than its fp32, which its profile does not show: {row['verdict']}")
+def may_be_ranked(row: Row) -> bool:
+    """Whether a row has a figure that nothing speaks against; it has a rank if that has an interval, too."""
+    return not row["gates"] and row["figure"] is not None and row["backend"] != NULL and not row["emulated"]
 
 
 def _rank(rows: list[Row]) -> None:
     groups: dict[Place, list[tuple[Row, Estimate]]] = {}
     for row in rows:
         found = from_row("figure", row)
-        if not row["gates"] and found is not None and row["backend"] != NULL and not row["emulated"]:
+        if may_be_ranked(row) and found is not None and found.low is not None:
             place = row["device"], row["run"], row["model"], row["scenario"]
             groups.setdefault(place, []).append((row, found))
     for (*_, scenario), group in groups.items():
         found_ranks = ranks([found for _, found in group], rate=scenario == OFFLINE)
         for (row, _), rank in zip(group, found_ranks, strict=True):
             row["rank"] = rank
-
-
-def _cell_of(row: Row) -> Cell:
-    return Cell(row["model"], row["backend"], row["scheme"], row["scenario"])
 
 
 def _place_of(row: Row) -> Place:

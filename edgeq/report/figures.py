@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgeq.run.intervals import over_rounds, student_t
-from edgeq.run.record import Latency, Record, Round
-from edgeq.spec.names import Cell
-
-#: Percentiles that a record holds.
-_PERCENTILES = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99"}
+from edgeq.run.intervals import over_rounds
+from edgeq.run.judged import THROUGHPUT, figure_of
+from edgeq.run.judged import judged as judged_figure
+from edgeq.run.record import Interval, Record
+from edgeq.student import paired_ratio
 
 #: 97.5 % quantile of the normal distribution: for intervals of counts, where no spread is estimated.
 _Z = 1.959964
-
-#: Two rounds that differ give a log ratio of any width; beyond e**20 it says no more, and would overflow.
-_WIDEST_LOG = 20.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +41,7 @@ def judged(record: Record) -> str | None:
 
     None in offline, which is judged by its throughput.
     """
-    if record.cell.scenario == "offline":
-        return None
-    asked = record.loadgen.percentile if record.loadgen else None
-    return next((name for value, name in _PERCENTILES.items() if value >= (asked or 0.9) - 1e-9), "max")
+    return None if record.cell.scenario == "offline" else judged_figure(record).removeprefix("latency_ms.")
 
 
 def figure(record: Record) -> Estimate | None:
@@ -57,63 +50,63 @@ def figure(record: Record) -> Estimate | None:
     By MLPerf's rules a latency is LoadGen's early-stopping estimate of the percentile, an upper bound. Its interval is
     drawn from the rounds; within one round it has none, as the record's interval is of the percentile itself.
     """
-    name = judged(record)
-    value = _value(record, record.cell, name, estimated=False)
-    estimate = _value(record, record.cell, name, estimated=record.run.mlperf_rules)
-    if estimate is None:
-        return None
-    if estimate != value:
-        interval = over_rounds(list(by_round(record).values()), estimate)
-    else:
-        interval = record.intervals.get("samples_per_second" if name is None else f"latency_ms.{name}")
+    name = judged_figure(record)
+    early = _early(record)
+    if early is not None:
+        interval = over_rounds(list(by_round(record).values()), early)
+        return _with(early, interval)
+    value = figure_of(record, name)
+    return None if value is None else _with(value, record.intervals.get(name))
+
+
+def _early(record: Record) -> float | None:
+    """LoadGen's early-stopping estimate where MLPerf's rules make that the figure; None where it gave none."""
+    by_rules = record.run.mlperf_rules and record.cell.scenario != "offline"
+    return record.loadgen.early_stopping_ms if by_rules and record.loadgen else None
+
+
+def _with(value: float, interval: Interval | None) -> Estimate:
     if interval is None:
-        return Estimate(estimate)
-    return Estimate.around(estimate, max(0.0, interval.low), interval.high, interval.n, interval.of)
+        return Estimate(value)
+    return Estimate.around(value, max(0.0, interval.low), interval.high, interval.n, interval.of)
 
 
 def overhead(record: Record) -> tuple[Estimate | None, Estimate | None]:
-    """Microseconds a query and a sample of the ``null`` backend, from the intervals of latency and throughput."""
+    """Microseconds of the ``null`` backend: of a query, LoadGen's own median latency; of a sample, time of the run.
+
+    A query of offline is the whole run, so that it has no figure. The latency's interval is the record's. The run's time
+    a sample has one over rounds; of one round only in offline, where it is the throughput's.
+    """
     found = record.overhead_us
     if found is None:
         return None, None
-    query, sample = Estimate(found.per_query), Estimate(found.per_sample)
-    median, rate = record.intervals.get("latency_ms.p50"), record.intervals.get("samples_per_second")
-    if median is not None and record.latency_ms is not None:
-        query = Estimate.around(query.value, max(0.0, 1e3 * median.low), 1e3 * median.high, median.n, median.of)
-    if rate is not None and rate.low > 0:
-        sample = Estimate.around(sample.value, 1e6 / rate.high, 1e6 / rate.low, rate.n, rate.of)
-        if record.latency_ms is None:
-            size = query.value / sample.value
-            query = Estimate(query.value, size * (sample.low or 0.0), size * (sample.high or 0.0), rate.n, rate.of)
-    return query, sample
+    runs = [1e6 * each.duration_s / each.samples for each in record.rounds
+            if each.status == "ok" and each.duration_s is not None and each.samples]  # fmt: skip
+    sample, rate = _with(found.per_sample, over_rounds(runs, found.per_sample)), record.intervals.get(THROUGHPUT)
+    if record.cell.scenario == "offline":
+        if sample.low is None and rate is not None and rate.low > 0:
+            sample = Estimate.around(sample.value, 1e6 / rate.high, 1e6 / rate.low, rate.n, rate.of)
+        return None, sample
+    median = record.intervals.get("latency_ms.p50")
+    if median is None:
+        return Estimate(found.per_query), sample
+    ends = max(0.0, 1e3 * median.low), 1e3 * median.high
+    return Estimate.around(found.per_query, *ends, median.n, median.of), sample
 
 
 def by_round(record: Record) -> dict[int, float]:
-    """The figure of each round that was ``ok``, by the round's number; empty in a record without rounds."""
+    """The figure of each round that was ``ok``, by the round's number; empty in a record without rounds.
+
+    Where the figure is an early-stopping estimate, a round to which LoadGen gave none is left out: its percentile is
+    another quantity, and lower.
+    """
+    name, estimated = judged_figure(record), _early(record) is not None
     found = {
-        each.round: _value(each, record.cell, judged(record), estimated=record.run.mlperf_rules)
+        each.round: each.early_stopping_ms if estimated else figure_of(each, name)
         for each in record.rounds
         if each.status == "ok"
     }
     return {number: value for number, value in found.items() if value is not None and value > 0}
-
-
-def _value(of: Record | Round, cell: Cell, name: str | None, *, estimated: bool) -> float | None:
-    if name is None:
-        return of.samples_per_second
-    if estimated:
-        within = of if isinstance(of, Round) else of.loadgen
-        early = None if within is None else within.early_stopping_ms
-        if early is not None:
-            return early
-    return getattr(of.latency_ms, name) if isinstance(of.latency_ms, Latency) else None
-
-
-def _half_width(values: list[float]) -> float:
-    """Half of the 95 % interval of the mean of ``values``: Student's t with n - 1 degrees of freedom."""
-    n, mean = len(values), sum(values) / len(values)
-    variance = sum((value - mean) ** 2 for value in values) / (n - 1)
-    return student_t(n - 1) * math.sqrt(variance / n)
 
 
 def ratio(
@@ -137,10 +130,10 @@ def ratio(
     sign = 1 if rate else -1
     value = (new.value / base.value) ** sign
     common = sorted(new_rounds.keys() & base_rounds.keys())
-    if len(common) >= 2:
-        logs = [sign * math.log(new_rounds[number] / base_rounds[number]) for number in common]
-        middle, half = sum(logs) / len(logs), min(_half_width(logs), _WIDEST_LOG)
-        return Estimate.around(value, math.exp(middle - half), math.exp(middle + half), len(common), "rounds")
+    new_values, base_values = ([of[number] for number in common] for of in (new_rounds, base_rounds))
+    pairs = paired_ratio(new_values, base_values) if rate else paired_ratio(base_values, new_values)
+    if pairs is not None:
+        return Estimate.around(value, pairs.low, pairs.high, pairs.n, "rounds")
     fast, slow = (new, base) if rate else (base, new)
     if fast.low is None or fast.high is None or slow.low is None or slow.high is None or slow.low <= 0:
         return Estimate(value)
@@ -193,8 +186,10 @@ def from_row(name: str, row: Mapping[str, Any]) -> Estimate | None:
 
 
 def overlaps(first: Estimate, second: Estimate) -> bool:
-    """Whether two figures can't be told apart: their intervals touch. A figure without one is taken as its own end."""
-    return _low(first) <= _high(second) and _low(second) <= _high(first)
+    """Whether two figures can't be told apart: their intervals touch. One without an interval is told from nothing."""
+    if first.low is None or first.high is None or second.low is None or second.high is None:
+        return True
+    return first.low <= second.high and second.low <= first.high
 
 
 def ranks(figures: Sequence[Estimate], *, rate: bool) -> list[int]:
@@ -218,11 +213,3 @@ def ranks(figures: Sequence[Estimate], *, rate: bool) -> list[int]:
             found[index] = place
         place += len(group)
     return found
-
-
-def _low(of: Estimate) -> float:
-    return of.value if of.low is None else of.low
-
-
-def _high(of: Estimate) -> float:
-    return of.value if of.high is None else of.high

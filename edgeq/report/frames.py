@@ -177,7 +177,7 @@ def _spread(name: str) -> str:
 _COLUMNS = (
     "device device_name cpu isa cores ram_mb os kernel governor virtualised emulated run profile profile_title "
     "mlperf_rules started order round rounds_run rounds_ok model backend scheme scenario status reason_code reason "
-    f"hint precision int8_macs macs float_ops {_spread('figure')} judged {_spread('speedup')} rank gates "
+    f"hint precision int8_macs macs float_ops {_spread('figure')} judged {_spread('speedup')} rank gates disagreement "
     "engine threads streams batch weights_kind weights weights_sha256 artifact artifact_key target size_mb "
     f"size_ratio calibration {_spread('top1')} {_spread('top5')} {_spread('top1_drop')} {_spread('agreement_with_fp32')} "
     "accuracy_n dataset excluded_calibration bad_images checked sqnr_db "

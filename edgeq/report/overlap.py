@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,11 +75,27 @@ def _why_not(one: Record | None, other: Record | None) -> str:
         if one.status == other.status:
             return f"{one.status} in both runs"
         return f"{one.status} in the first run, {other.status} in the second"
+    for what, read in _ALIKE.items():
+        if read(one) != read(other):
+            return f"another {what}"
     if judged(one) != judged(other):
         return f"judged at {judged(one)} in the first run, at {judged(other)} in the second"
     if _query(one) != _query(other):
         return "queries of another size"
     return ""
+
+
+def _threads(record: Record) -> int | None:
+    return record.effective.threads if record.effective else None
+
+
+#: What two measurements must share, lest they are of different things.
+_ALIKE: dict[str, Callable[[Record], object]] = {
+    "device": lambda record: (record.device or {}).get("slug"),
+    "artifact": lambda record: record.artifact and record.artifact.key,
+    "number of threads": _threads,
+    "profile": lambda record: (record.run.profile, record.run.mlperf_rules),
+}
 
 
 def _query(record: Record) -> float | None:
@@ -104,7 +121,7 @@ def overlap_of(results: Path, runs: Sequence[Path]) -> tuple[Overlap, Table, str
     first, second = loaded
     found = overlap(first, second)
     if found.share is None:
-        reason = next(iter(found.left_out.values()), "they hold no cells")
+        reason = _tally(found.left_out) or "they hold no cells"
         raise RequestError(
             f"nothing to compare in {first.id} and {second.id}", f"no cell has an interval in both ({reason})",
             "name two runs of the same cells, with --rounds 2 or more", code="nothing-in-common",
@@ -113,7 +130,15 @@ def overlap_of(results: Path, runs: Sequence[Path]) -> tuple[Overlap, Table, str
     sentence = f"{count - len(found.apart)} of {count} cells overlap ({share(found.share)})"
     if found.apart:
         sentence += f"; apart: {', '.join(str(pair.cell) for pair in found.apart)}"
+    if found.left_out:
+        sentence += f"; {len(found.left_out)} left out: {_tally(found.left_out)}"
     return found, _table(first, second, found), f"{sentence}."
+
+
+def _tally(left_out: Mapping[Cell, str]) -> str:
+    """``2 failed in both runs, 1 another device``."""
+    counts = Counter(left_out.values())
+    return ", ".join(f"{count} {why}" for why, count in counts.most_common())
 
 
 def _table(first: Run, second: Run, found: Overlap) -> Table:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from edgeq.report.artifacts import points_below, quality, top1
-from edgeq.report.derive import OFFLINE
+from edgeq.report.derive import OFFLINE, may_be_ranked
 from edgeq.report.footnotes import Footnotes
-from edgeq.report.gating import explain
+from edgeq.report.gating import GATE_LEGEND, explain
 from edgeq.report.numbers import NOTHING, spread, tenth, times, whole
 from edgeq.report.table import FULL, MIDDLE, WIDE, Column, Table, by_artifact, first, lay_out, order, tags, whose, worst
 from edgeq.report.wording import (
     RANK_LEGEND,
+    WITHOUT_INTERVAL,
     context,
     figure,
     figure_header,
@@ -90,14 +91,15 @@ def ranking(scenario: str, rows: Sequence[Row], notes: Footnotes, *, devices: bo
     columns += [Column("why not ranked", lambda group: _why(group[0]), True), Column("notes", notes.marks, True)]
     columns[:0] = whose(rows, devices)
     ordered = [[row] for row in sorted(rows, key=_by_rank)]
-    legend = " ".join(filter(None, [RANK_LEGEND, interval_legend(rows), speedup_legend(rows)]))
+    legend = " ".join(filter(None, [RANK_LEGEND, interval_legend(rows), speedup_legend(rows), GATE_LEGEND]))
     return lay_out("ranking", f"Ranking, {scenario}", context(rows), columns, ordered, legend)
 
 
 def _by_rank(row: Row) -> tuple[Any, ...]:
-    """By rank, in one rank the better figure first; those without a rank last."""
-    better = 0.0 if row["rank"] is None else -row["figure"] if row["scenario"] == OFFLINE else row["figure"]
-    return row["rank"] or 1 << 30, row["status"] != "ok", better, order(row)
+    """By rank, in one rank the better figure first; then those that only lack an interval, by figure; then the others."""
+    free = may_be_ranked(row)
+    better = 0.0 if not free else -row["figure"] if row["scenario"] == OFFLINE else row["figure"]
+    return row["rank"] or 1 << 30, not free, row["status"] != "ok", better, order(row)
 
 
 def _plain_figure(group: list[Row]) -> str:
@@ -105,13 +107,15 @@ def _plain_figure(group: list[Row]) -> str:
 
 
 def _why(row: Row) -> str:
-    """Empty where there is a rank; else the status with its code, or the warnings that gate."""
+    """Empty where there is a rank; else the status with its code, that there is no interval, or what gates."""
     if row["rank"] is not None:
         return ""
+    if may_be_ranked(row):
+        return WITHOUT_INTERVAL
     if row["status"] != "ok":
         return f"{row['status']}: {row['reason_code']}" if _tells(row) else str(row["status"])
-    lost = f" ({points_below(row)} points of top-1)" if (row["top1_drop"] or 0) > 0 else ""
-    return explain(row["gates"].split()) + (lost if "accuracy-loss" in row["gates"] else "")
+    lost = f"{points_below(row)} points of top-1" if (row["top1_drop"] or 0) > 0 else ""
+    return explain(row["gates"].split(), {"accuracy-loss": lost, "low-agreement": row["disagreement"] or ""})
 
 
 def not_measured(rows: Sequence[Row]) -> Table:
@@ -158,13 +162,20 @@ def overhead(rows: Sequence[Row]) -> Table:
     columns = [
         Column("scenario", lambda group: group[0]["scenario"], True),
         Column("status", lambda group: group[0]["status"], True),
-        *(Column(f"µs a {of}", _spread(f"overhead_us_per_{of}")) for of in ("query", "sample")),
+        Column("µs a query (LoadGen's median latency)", _spread("overhead_us_per_query")),
+        Column("µs a sample (time of the run)", _spread("overhead_us_per_sample")),
         Column("queries", lambda group: whole(group[0]["queries"])),
         Column("why", lambda group: _reason(group[0]) if group[0]["status"] != "ok" else "", True),
     ]
     ordered = sorted(rows, key=order)
     groups = [[row] for row in ordered]
-    return lay_out("overhead", "Harness overhead", context(rows), columns, groups, interval_legend(rows))
+    legend = (
+        "A query: the latency that LoadGen itself measured, from issuing it to its answer. A sample: the run's wall time "
+        "over its samples, with what LoadGen does between queries. Offline has one query, the run itself: no figure a query."
+    )
+    names = ("overhead_us_per_query", "overhead_us_per_sample")
+    how = interval_legend(rows, names, lacking="one round has one time of the run, or its record is an older one")
+    return lay_out("overhead", "Harness overhead", context(rows), columns, groups, f"{legend} {how}".strip())
 
 
 def _spread(name: str) -> Callable[[list[Row]], str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgeq.report.derive import OFFLINE, times_as_fast
+from edgeq.report.derive import OFFLINE, may_be_ranked, times_as_fast
 from edgeq.report.numbers import NO_INTERVAL, holds_one, percent, percent_spread, significant, spread, times
+from edgeq.run.intervals import BEYOND, FEWEST_BLOCKS, FEWEST_IN_BLOCK, FIGURES
 
 Row = dict[str, Any]
 
@@ -91,22 +93,48 @@ def context(rows: Sequence[Row], *, full: bool = True) -> str:
     return "; ".join(parts)
 
 
-RANK_LEGEND = "Rank: cells whose interval overlaps that of the best of a rank share the rank."
+RANK_LEGEND = (
+    "Rank: cells whose interval overlaps that of the best of a rank share the rank; a cell without an interval has none, as "
+    "it might belong anywhere."
+)
+
+#: Why a cell that nothing speaks against has no rank.
+WITHOUT_INTERVAL = "no interval: use --rounds 3"
 
 
-def interval_legend(rows: Sequence[Row]) -> str:
-    """How the intervals of the rows' figures were got."""
-    shown = [row for row in rows if row["status"] == "ok" and row["figure"] is not None]
-    counts = {of: sorted({row["figure_n"] for row in shown if row["figure_of"] == of}) for of in ("rounds", "blocks")}
+def interval_legend(rows: Sequence[Row], names: Sequence[str] = ("figure",), lacking: str = "") -> str:
+    """How the intervals of the rows' figures (the columns ``names``) were got, and why some have none (``lacking``)."""
+    shown = [(row, name) for row in rows for name in names if row["status"] == "ok" and row[name] is not None]
+    sources = [(row[f"{name}_of"], row[f"{name}_n"]) for row, name in shown]
+    counts = {kind: sorted({n for of, n in sources if of == kind}) for kind in ("rounds", "blocks")}
     parts = []
     if counts["rounds"]:
         parts.append(f"±: 95 % interval over {_to(counts['rounds'])} rounds.")
     if counts["blocks"]:
         head = "For other cells ±" if parts else "±"
         parts.append(f"{head}: 95 % interval within one run, which knows nothing of how runs differ; use --rounds 3.")
-    if any(row["figure_of"] is None for row in shown):
-        parts.append(f"{NO_INTERVAL}: no interval was recorded (an older record, or too few queries).")
+    without = [row for row, name in shown if row[f"{name}_of"] is None]
+    if without:
+        why = lacking or f"{_lacking(without)}), and so no rank"
+        parts.append(f"{NO_INTERVAL}: no interval ({why}{')' if lacking else ''}; use --rounds 3.")
     return " ".join(parts)
+
+
+def _lacking(rows: Sequence[Row]) -> str:
+    """Why rows have no interval."""
+    if all(row["mlperf_rules"] and row["scenario"] != OFFLINE for row in rows):
+        return "one round's early-stopping estimate has none"
+    judged = sorted(name for name in distinct(row["judged"] for row in rows) if name in _QUANTILES)
+    needs = " and ".join(f"{queries_for_interval(_QUANTILES[name])} at {name}" for name in judged)
+    return f"an older record, or too few queries in one round{f': it takes {needs}' if needs else ''}"
+
+
+_QUANTILES = {name: quantile for name, quantile in FIGURES.items() if quantile is not None}
+
+
+def queries_for_interval(quantile: float) -> int:
+    """The fewest queries of one round that have an interval of a quantile (see ``edgeq.run.intervals.within_run``)."""
+    return FEWEST_BLOCKS * max(FEWEST_IN_BLOCK, math.ceil(round(BEYOND / min(quantile, 1 - quantile), 9)))
 
 
 def speedup_legend(rows: Sequence[Row]) -> str:
@@ -135,32 +163,43 @@ class Answer:
 
 def answer(scenario: str, rows: Sequence[Row]) -> Answer:
     """The fastest cell that may be ranked, its figure, what it gains and costs; or those that share the first place."""
-    ranked = sorted((row for row in rows if row["rank"] is not None), key=lambda row: row["figure"],
-                    reverse=scenario == OFFLINE)  # fmt: skip
-    if not ranked:
+    found = sorted((row for row in rows if may_be_ranked(row)), key=lambda row: row["figure"],
+                   reverse=scenario == OFFLINE)  # fmt: skip
+    if not found:
         return Answer(f"{scenario}: no cell can be ranked ({_tally(rows)}).")
-    best, gain = ranked[0], _gain(ranked)
-    if len(ranked) == 1:
-        return Answer(f"{scenario}: {name_of(best)} alone can be ranked, {figure_in_full(best)}{gain}. {_cost(best)}")
-    if any(row["figure_low"] is None for row in ranked):
-        lead = f"{scenario}: {name_of(best)} has the best figure, {figure_in_full(best)}{gain}"
-        doubt = "not every record holds an interval, so that nothing says how sure this is"
-        return Answer(f"{lead}; {doubt}. {_cost(best)}")
-    first = [row for row in ranked if row["rank"] == 1]
+    best, unsure = found[0], [row for row in found if row["figure_low"] is None]
+    shown = f"{name_of(best)} {{}}, {figure_in_full(best)}"
+    if unsure:
+        has = "alone can be compared" if len(found) == 1 else "has the best figure"
+        whose = "it has no interval" if best in unsure else f"{len(unsure)} of {len(found)} cells have no interval"
+        doubt = f"{whose}, so that nothing says how sure this is: use --rounds 3"
+        return Answer(f"{scenario}: {shown.format(has)}{_gain(found)}; {doubt}. {_cost(best)}")
+    if len(found) == 1:
+        return Answer(f"{scenario}: {shown.format('alone can be ranked')}{_gain(found)}. {_cost(best)}")
+    first = [row for row in found if row["rank"] == 1]
     if len(first) > 1:
-        return Answer(f"{scenario}: {_listed(first)} can't be told apart by this run, as their intervals overlap{gain}. "
-                      f"{' '.join(f'{name_of(row)}: {_cost(row)}' for row in first[:_NAMED])}")  # fmt: skip
-    return Answer(f"{scenario}: {name_of(best)} is fastest, {figure_in_full(best)}{gain}. {_cost(best)}", sure=True)
+        return Answer(
+            f"{scenario}: {_tie(first, found)} {' '.join(f'{name_of(row)}: {_cost(row)}' for row in first[:_NAMED])}"
+        )
+    return Answer(f"{scenario}: {shown.format('is fastest')}{_gain(found)}. {_cost(best)}", sure=True)
 
 
 #: So many of those that share the first place are named; a sentence with more is not read.
 _NAMED = 3
 
 
-def _listed(rows: Sequence[Row]) -> str:
-    names = [f"{name_of(row)} ({figure_in_full(row)})" for row in rows[:_NAMED]]
-    names += [f"{len(rows) - _NAMED} more"] if len(rows) > _NAMED else []
-    return ", ".join(names[:-1]) + f" and {names[-1]}"
+def _tie(first: Sequence[Row], found: Sequence[Row]) -> str:
+    """The best, and whom this run does not show to be slower: each overlaps the best, and not always one another."""
+    best, others = first[0], first[1:]
+    names = [f"{name_of(row)} ({figure_in_full(row)})" for row in others[: _NAMED - 1]]
+    names += [f"{len(first) - _NAMED} more"] if len(first) > _NAMED else []
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    whose = "whose interval overlaps" if len(others) == 1 else "each of whose intervals overlaps"
+    gain = _gain(found).removeprefix(", ")
+    text = f"{name_of(best)} ({figure_in_full(best)}) can't be told apart by this run from {listed}, {whose} its own."
+    # Against one it is tied with, a gain would say the opposite of this.
+    tied = _slowest_float(found) in first
+    return text if tied or not gain else f"{text} {name_of(best)}: {gain.strip()}."
 
 
 def _tally(rows: Sequence[Row]) -> str:
@@ -170,22 +209,26 @@ def _tally(rows: Sequence[Row]) -> str:
 
 def _gain(ranked: Sequence[Row]) -> str:
     """What the best of ``ranked`` (best first) gains over the slowest framework's fp32."""
-    best, floats = ranked[0], [row for row in ranked if row["scheme"] == "fp32"]
-    if not floats:
+    best, slowest = ranked[0], _slowest_float(ranked)
+    if slowest is None:
         return " (no fp32 figure to compare with)"
-    slowest = floats[-1]
     if slowest is best:
-        return ", the only fp32 that can be ranked" if len(floats) == 1 else ""
+        return ", the only fp32 that can be ranked"
     found = times_as_fast(best, slowest)
     if found is None:
         return ""
     what = f"the slowest framework's fp32 ({slowest['backend']}, {figure(slowest)})"
     if found.low is None:
-        return f", {significant(found.value)}x as fast as {what}"
+        return f", {significant(found.value)}x (no interval) as fast as {what}"
     shown = times(found.value, found.low, found.high)
     if holds_one(found.low, found.high):
         return f", not shown to be faster than {what}: {shown}"
     return f", {shown} as fast as {what}"
+
+
+def _slowest_float(ranked: Sequence[Row]) -> Row | None:
+    """The last fp32 of ``ranked`` (best first)."""
+    return next((row for row in reversed(ranked) if row["scheme"] == "fp32"), None)
 
 
 def _cost(best: Row) -> str:

@@ -34,3 +34,11 @@ def test_overlap_of_one_run_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(RequestError) as caught:
         CliRunner().invoke(cli, ["report", "a", "--overlap", "--results", str(tmp_path)], catch_exceptions=False)
     assert "edgeq report RUN RUN --overlap" in caught.value.hint
+
+
+@pytest.mark.parametrize("options", [["--format", "md"], ["--out", "x"]])
+def test_overlap_refuses_options_of_files(options: list[str], tmp_path: Path) -> None:
+    asked = ["report", "a", "b", "--overlap", *options, "--results", str(tmp_path)]
+    with pytest.raises(RequestError, match=f"{options[0]} with --overlap") as caught:
+        CliRunner().invoke(cli, asked, catch_exceptions=False)
+    assert caught.value.code == "bad-value"

@@ -78,10 +78,11 @@ def test_the_overhead_has_the_intervals_of_what_it_is_made_of() -> None:
     assert sample is not None
     assert query.low is not None
     assert query.low < query.value <= (query.high or 0)
-    assert (sample.low, sample.high) == (pytest.approx(4.0 / 1.02), pytest.approx(4.0 / 0.98))
+    assert sample.low is None  # one run, one time of it
     query, sample = overhead(null_record("offline", 4.0))
-    assert query is not None
-    assert query.high == pytest.approx(4.0 / 0.98)
+    assert query is None
+    assert sample is not None
+    assert (sample.low, sample.high) == (pytest.approx(4.0 / 1.02), pytest.approx(4.0 / 0.98))
     assert overhead(record(f"m/tflite/fp32/{S}")) == (None, None)
 
 
@@ -194,6 +195,21 @@ def test_a_paired_loss_lies_in_its_interval(n: int, data: st.DataObject) -> None
     assert found.low is not None
     assert found.high is not None
     assert -1 <= found.low <= found.value <= found.high <= 1
+
+
+def test_a_round_without_an_early_stopping_estimate_is_left_out() -> None:
+    run = RunInfo(**{**run_info().model_dump(), "mlperf_rules": True})
+    info = LoadgenInfo(version="6", scenario=S, valid=True, percentile=0.9, early_stopping_ms=12.0)
+    found = with_rounds(record(f"m/tflite/fp32/{S}", 10.0, run=run, loadgen=info), [1.0, 1.0, 1.0])
+    rounds = [each.model_copy(update={"early_stopping_ms": 12.0 if each.round < 3 else None}) for each in found.rounds]
+    mixed = found.model_copy(update={"rounds": rounds})
+    assert by_round(mixed) == {1: 12.0, 2: 12.0}
+    assert figure(mixed) == Estimate(12.0, 12.0, 12.0, 2, "rounds")
+
+
+def test_a_figure_without_an_interval_is_told_from_nothing() -> None:
+    assert overlaps(Estimate(1.0), Estimate(9.0, 8.9, 9.1))
+    assert not overlaps(Estimate(1.0, 0.9, 1.1), Estimate(9.0, 8.9, 9.1))
 
 
 @given(estimates())

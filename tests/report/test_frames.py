@@ -123,12 +123,13 @@ def test_a_speedup_has_an_interval_paired_by_round_where_there_are_rounds(tmp_pa
 
 
 def test_only_what_is_surely_slower_gets_the_note(tmp_path: Path) -> None:
-    names = ("openvino", 10.2, 0.02), ("tflite", 11.0, 0.02), ("pytorch", 30.0, None)
+    names = ("openvino", 10.2, 0.02), ("tflite", 11.0, 0.02), ("pytorch", 30.0, None), ("onnxruntime", 10.3, None)
     records = [record(f"m/{name}/fp32/{S}", 10.0) for name, _, _ in names]
     records += [record(f"m/{name}/fp16/{S}", ms, spread=spread) for name, ms, spread in names]
     found = rows(tmp_path, records)
     told = {name.split("/")[0]: row["warnings"] for name, row in found.items() if "fp16" in name}
-    assert told == {"openvino": "", "tflite": "slower-than-fp32", "pytorch": ""}
+    assert told == {"openvino": "", "tflite": "slower-than-fp32", "pytorch": "slower-than-fp32", "onnxruntime": ""}
+    assert "slower than its fp32 (no interval)" in found[f"pytorch/fp16/{S}"]["notes"][0].text
     assert found[f"tflite/fp16/{S}"]["gates"] == ""
 
 
@@ -137,7 +138,8 @@ def test_only_what_is_surely_slower_gets_the_note(tmp_path: Path) -> None:
     [
         (None, None, "as it has no profile"), (30.0, None, "as its fp32 has no profile"),
         (None, 10.0, "as it has no profile"),
-        (30.0, 10.0, "3.0 times as slow as fp32"), (10.0, 10.0, "which its profile does not show: about as fast as fp32"),
+        (30.0, 10.0, "3.0 times as slow as fp32"),
+        (10.0, 10.0, "measured slower than its fp32, which its profile does not show"),
     ],
 )  # fmt: skip
 def test_the_note_says_why_or_that_nothing_says_it(
@@ -193,3 +195,80 @@ def test_a_thousand_records_are_no_work() -> None:
         patch.setattr("edgeq.report.figures.overlaps", counting)
         ranks([Estimate(10.0, 9.0, 11.0)] * 1000, rate=False)
     assert calls < 1000
+
+
+def disagreeing(cell: str, ms: float, agreement: float | None, **known: Any) -> Record:
+    found = record(cell, ms, **known)
+    assert found.accuracy is not None
+    return found.model_copy(update={"accuracy": found.accuracy.model_copy(update={"agreement_with_fp32": agreement})})
+
+
+def test_a_cell_far_from_float_is_not_ranked_first(tmp_path: Path) -> None:
+    """Three as fast as can be, none of them the network: by images, by its logits with random weights, without images."""
+    found = rows(tmp_path, [
+        record(f"m/openvino/fp32/{S}", 10, top1=0.80), disagreeing(f"m/openvino/int8-static/{S}", 3, 0.30, top1=0.79),
+        record(f"m/tflite/fp32/{S}", 10), record(f"m/tflite/int8-static/{S}", 3, sqnr=1.0, agreement=0.0),
+        record(f"m/pytorch/fp32/{S}", 10, weights="random", top1=0.001),
+        disagreeing(f"m/pytorch/int8-static/{S}", 3, 0.02, weights="random", top1=0.001),
+        disagreeing(f"m/onnxruntime/int8-static/{S}", 3, None, top1=0.01, sqnr=2.0),
+    ])  # fmt: skip
+    gated = {name: row["gates"] for name, row in found.items() if "int8" in name}
+    assert set(gated.values()) == {"low-agreement"}
+    assert all(found[name]["rank"] is None for name in gated)
+    assert [note.code for note in found[f"tflite/int8-static/{S}"]["notes"]] == ["low-agreement"]
+
+
+def test_a_measured_top1_weighs_more_than_an_sqnr_of_a_few_samples(tmp_path: Path) -> None:
+    """MobileNetV2 with two layers in float: 8.7 dB, top-1 kept. The note of the device stays, and does not decide."""
+    note = Note(code="low-agreement", text="logits lie 8.7 dB from float32")
+    kept = record(f"m/onnxruntime/int8-static/{S}", 4, top1=0.795, sqnr=8.7, agreement=0.5, warnings=[note])
+    found = rows(tmp_path, [record(f"m/onnxruntime/fp32/{S}", 10, top1=0.80), kept])
+    assert (found[f"onnxruntime/int8-static/{S}"]["gates"], found[f"onnxruntime/int8-static/{S}"]["rank"]) == ("", 1)
+
+
+def test_a_note_of_low_agreement_is_not_doubled_and_does_not_decide_against_the_figures(tmp_path: Path) -> None:
+    note = Note(code="low-agreement", text="logits lie 8.7 dB from float32")
+    found = rows(tmp_path, [record(f"m/openvino/int8-static/{S}", sqnr=8.7, warnings=[note]),
+                            record(f"m/tflite/int8-static/{S}", sqnr=13.0, warnings=[note])])  # fmt: skip
+    assert found[f"openvino/int8-static/{S}"]["gates"] == "low-agreement"
+    assert found[f"openvino/int8-static/{S}"]["notes"] == [note]
+    assert found[f"tflite/int8-static/{S}"]["gates"] == ""
+
+
+def told(tmp_path: Path, ms: float, own: float, *, spread: float | None = 0.02) -> dict[str, Any]:
+    """An int8 cell of ``ms`` against 10 ms of fp32, whose profiles say ``own`` against 10 ms."""
+    return rows(tmp_path, [
+        record(f"m/onnxruntime/fp32/{S}", 10.0, profile=profile(10.0, convolution=0.9), spread=spread),
+        record(f"m/onnxruntime/int8-static/{S}", ms, spread=spread, profile=profile(own, convolution=0.6, convert=0.3)),
+    ])[f"onnxruntime/int8-static/{S}"]  # fmt: skip
+
+
+def test_a_verdict_never_says_the_opposite_of_what_was_measured(tmp_path: Path) -> None:
+    found = told(tmp_path, 8.0, 11.2)
+    assert found["verdict"].startswith("measured 1.25x (")
+    assert "its profile does not show why; by the profile 60 % of its time goes into convolutions" in found["verdict"]
+    assert "slow" not in found["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "spread", "starts"),
+    [
+        (10.1, 0.02, "no difference from its fp32 was shown, ~1 ("),
+        (5.0, None, "measured 2.00x ±? as fast as its fp32 (no in"),
+    ],
+)
+def test_an_unsure_difference_has_no_cause(ms: float, spread: float | None, starts: str, tmp_path: Path) -> None:
+    verdict = told(tmp_path, ms, 5.0, spread=spread)["verdict"]
+    assert verdict.startswith(starts)
+    assert "because" not in verdict
+    assert "times as" not in verdict
+
+
+def test_a_sure_difference_that_the_profile_shows_is_explained(tmp_path: Path) -> None:
+    assert told(tmp_path, 5.0, 5.0)["verdict"].startswith("2.0 times as fast as fp32")
+
+
+def test_slower_by_far_without_an_interval_names_no_cause(tmp_path: Path) -> None:
+    (note,) = told(tmp_path, 30.0, 30.0, spread=None)["notes"]
+    assert note.text.startswith("measured slower than its fp32 (no interval)")
+    assert "because" not in note.text

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +16,9 @@ from edgeq.report import require
 from edgeq.report.numbers import TO
 from edgeq.report.output import as_json, build, print_report, write_report
 from edgeq.report.render import escape
-from edgeq.report.wording import Answer
-from edgeq.run.record import Record
+from edgeq.report.wording import Answer, queries_for_interval
+from edgeq.run.intervals import within_run
+from edgeq.run.record import Interval, Record
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.note import Note
 from tests.report.factory import (
@@ -159,7 +161,9 @@ def test_overhead_has_a_table_of_its_own(tmp_path: Path) -> None:
     write_run(tmp_path / "r", [*study(["offline"]), null_record("single-stream", 3.7)])
     text = page(tmp_path / "r", tmp_path / "o")
     assert "## Harness overhead" in text
-    assert "| 3.70 ±0.08 | 64 |" in text
+    assert "| null" not in text
+    assert "| 3.70 ±? | 64 |" in text
+    assert "±?: no interval (one round has one time of the run" in text
     assert "null" not in text.split("## Harness overhead")[0]
 
 
@@ -245,7 +249,8 @@ def test_a_winner_is_named_only_where_its_interval_stands_apart(tmp_path: Path) 
     )
     assert not found.sure
     assert (
-        f"{S}: openvino fp32 (10.00 ±0.20 ms at p90) and tflite fp32 (10.20 ±0.20 ms at p90) can't be told apart by this run"
+        f"{S}: openvino fp32 (10.00 ±0.20 ms at p90) can't be told apart by this run from tflite fp32 (10.20 ±0.20 ms at "
+        "p90), whose interval overlaps its own."
     ) in found.text
     assert "fastest" not in found.text
     assert "pytorch fp32 (" not in found.text
@@ -256,14 +261,14 @@ def test_a_winner_is_named_only_where_its_interval_stands_apart(tmp_path: Path) 
 def test_many_that_share_the_first_place_are_counted(tmp_path: Path) -> None:
     cells = [f"m/{backend}/{scheme}/{S}" for backend in ("openvino", "tflite") for scheme in ("fp32", "fp16")]
     (found,) = answers(tmp_path, *(record(cell, 10.0) for cell in cells), record(f"m/pytorch/fp32/{S}", 10.1))
-    assert "and 2 more can't be told apart" in found.text
+    assert "and 2 more, each of whose intervals overlaps its own." in found.text
 
 
 def test_one_record_without_an_interval_leaves_no_winner(tmp_path: Path) -> None:
     (found,) = answers(tmp_path, record(f"m/openvino/fp32/{S}", 2.0, spread=None), record(f"m/tflite/fp32/{S}", 10.0))
     assert not found.sure
     assert "openvino fp32 has the best figure, 2.00 ms at p90" in found.text
-    assert "nothing says how sure this is" in found.text
+    assert "it has no interval, so that nothing says how sure this is: use --rounds 3" in found.text
     assert "fastest" not in found.text
 
 
@@ -325,7 +330,7 @@ def test_a_record_of_schema_1_is_reported_with_a_mark(tmp_path: Path) -> None:
     path.write_text(json.dumps({**value, "schema": 1}))
     text = page(tmp_path / "r", tmp_path / "o")
     assert "| 100 ±? |" in text
-    assert "±?: no interval was recorded (an older record, or too few queries)." in text
+    assert "±?: no interval (an older record, or too few queries in one round), and so no rank; use --rounds 3." in text
 
 
 def test_what_ran_says_requested_executed_accuracy_and_probe(tmp_path: Path) -> None:
@@ -373,3 +378,80 @@ def test_no_column_is_cut_off_in_the_terminal(width: int, tmp_path: Path) -> Non
     assert all(len(line) <= width for line in text.splitlines())
     assert "385 ±8" in text
     assert "ranked" in text.split("Cells without")[0]
+
+
+def test_a_cell_without_an_interval_has_no_rank_and_is_said_to_lack_it(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [
+        record(f"m/openvino/fp32/{S}", 10.0, spread=None), record(f"m/tflite/fp32/{S}", 10.01, spread=None),
+        record(f"m/pytorch/fp32/{S}", 10.02, spread=0.3), record(f"m/onnxruntime/fp32/{S}", 5.0, stable=False),
+    ])  # fmt: skip
+    report = build(tmp_path / "r")
+    table = next(table for table in report.sections[0].tables if table.kind == "ranking")
+    shown = [(row[0], row[1], row[-2]) for row in table.rows]
+    assert shown == [
+        ("1", "pytorch", ""), ("-", "openvino", "no interval: use --rounds 3"),
+        ("-", "tflite", "no interval: use --rounds 3"), ("-", "onnxruntime", "its output is not the model's"),
+    ]  # fmt: skip
+    assert "it takes 100 at p90), and so no rank; use --rounds 3." in table.legend
+    (found,) = report.sections[0].answers
+    assert "openvino fp32 has the best figure, 10.0 ms at p90" in found.text
+    assert "fastest" not in found.text
+
+
+def test_a_slow_board_gets_an_answer_from_one_round_without_intervals(tmp_path: Path) -> None:
+    (found,) = answers(tmp_path, record(f"m/openvino/fp32/{S}", 400.0, spread=None),
+                       record(f"m/openvino/int8-static/{S}", 200.0, spread=None))  # fmt: skip
+    assert found.text.startswith(
+        f"{S}: openvino int8-static has the best figure, 200 ms at p90, 2.00x (no interval) as fast"
+    )
+    assert "use --rounds 3" in found.text
+
+
+def test_a_tie_names_no_gain_over_one_it_is_tied_with_and_says_whose_intervals_overlap(tmp_path: Path) -> None:
+    def within(low: float, high: float) -> dict[str, Interval]:
+        return {"latency_ms.p90": Interval(low=low, high=high, n=10, of="blocks")}
+
+    (found,) = answers(
+        tmp_path,
+        record(f"m/openvino/fp32/{S}", 4.0, intervals=within(1, 7.5)),
+        record(f"m/tflite/fp32/{S}", 5.0, intervals=within(4.9, 5.1)),
+        record(f"m/pytorch/fp32/{S}", 7.0, intervals=within(6.9, 7.1)),
+    )
+    assert "can't be told apart by this run from tflite fp32" in found.text
+    assert "each of whose intervals overlaps its own" in found.text
+    assert "slowest framework" not in found.text
+    assert not found.sure
+
+
+def test_a_tie_still_says_what_its_best_gains_over_one_that_is_slower(tmp_path: Path) -> None:
+    (found,) = answers(tmp_path, record(f"m/openvino/int8-static/{S}", 5.0), record(f"m/tflite/int8-static/{S}", 5.05),
+                       record(f"m/openvino/fp32/{S}", 10.0))  # fmt: skip
+    assert f"openvino int8-static: 2.00x (1.92{TO}2.08) as fast as the slowest framework's fp32" in found.text
+
+
+def test_what_disagrees_with_float_is_shown_with_the_figure_that_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [record(f"m/openvino/fp32/{S}", 10.0, weights="random"),
+                               record(f"m/openvino/int8-static/{S}", 3.0, weights="random", sqnr=1.0)])  # fmt: skip
+    text = page(tmp_path / "r", tmp_path / "o")
+    assert "agrees too little with float (logits 1.0 dB from float's)" in text
+    assert "**low-agreement** (openvino int8-static)" in text
+    assert "logits less than 10 dB (SQNR) from torch's float32" in text
+
+
+def test_overhead_says_what_its_columns_are_and_has_no_query_in_offline(tmp_path: Path) -> None:
+    nulls = [with_rounds(null_record(scenario, 3.7), [1.0, 1.1, 1.2]) for scenario in (S, "offline")]
+    rounds = [each.model_copy(update={"duration_s": 3.0 + each.round / 100, "samples": 64}) for each in nulls[0].rounds]
+    write_run(tmp_path / "r", [each.model_copy(update={"rounds": rounds}) for each in nulls])
+    (table,) = build(tmp_path / "r").sections[-1].tables
+    assert table.header[2:4] == ("µs a query (LoadGen's median latency)", "µs a sample (time of the run)")
+    assert table.rows[0][2].startswith("3.70 (")
+    assert table.rows[1][2] == "-"
+    assert all("?" not in row[3] for row in table.rows)
+    assert "95 % interval over 3 rounds" in table.legend
+
+
+@pytest.mark.parametrize("quantile", [0.5, 0.9, 0.95, 0.99])
+def test_the_legend_names_the_fewest_queries_that_have_an_interval(quantile: float) -> None:
+    count = queries_for_interval(quantile)
+    assert within_run(np.arange(count, dtype=np.float64), 1.0, quantile) is not None
+    assert within_run(np.arange(count - 1, dtype=np.float64), 1.0, quantile) is None

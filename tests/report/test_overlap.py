@@ -11,7 +11,7 @@ from edgeq.report.overlap import overlap
 from edgeq.report.runs import load_runs
 from edgeq.run.record import Record
 from edgeq.spec.errors import RequestError
-from tests.report.factory import PI, record, run_info, study, write_run
+from tests.report.factory import PI, artifact, record, run_info, study, write_run
 
 S = "single-stream"
 
@@ -54,7 +54,9 @@ def test_it_prints_every_cell_and_the_share(tmp_path: Path) -> None:
     console = Console(width=160, file=io.StringIO(), record=True)
     print_overlap(tmp_path, [Path("a"), Path("b")], console)
     text = console.export_text()
-    assert "42 of 42 cells overlap (100 %)." in text
+    assert (
+        "42 of 42 cells overlap (100 %); 6 left out: 3 failed in both runs, 2 skipped in both runs, 1 invalid" in text
+    )
     assert "mobilenet_v2/openvino/int8-static/offline" in text
     assert "385 ±8" in text
     assert "left out: failed in both runs" in text
@@ -82,6 +84,25 @@ def test_it_takes_two_runs(names: list[str], tmp_path: Path) -> None:
 def test_runs_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
     write_run(tmp_path, [record("m/tflite/fp32/offline", spread=None)], run="a")
     write_run(tmp_path, [record("m/tflite/fp32/offline", device=PI)], device=PI, run="b")
-    with pytest.raises(RequestError, match="no interval in both runs") as caught:
+    with pytest.raises(RequestError, match="1 another device") as caught:
         print_overlap(tmp_path, [Path("a"), Path("b")])
     assert caught.value.code == "nothing-in-common"
+
+
+def test_different_things_are_not_compared(tmp_path: Path) -> None:
+    cells = [f"m/{backend}/fp32/{S}" for backend in ("openvino", "tflite", "onnxruntime", "pytorch")]
+    base = [*(record(cell, 10.0) for cell in cells), record("m/tflite/fp32/offline")]
+    threads = base[2].effective
+    assert threads is not None
+    other = [
+        record(cells[0], 10.0, device=PI),
+        record(cells[1], 10.0, artifact=artifact("fp32").model_copy(update={"key": "new"})),
+        record(cells[2], 10.0, effective=threads.model_copy(update={"threads": 1})),
+        record(cells[3], 10.0, run=run_info("b").model_copy(update={"profile": "paper"})), record("m/tflite/fp32/offline"),
+    ]  # fmt: skip
+    two(tmp_path, base, other)
+    found = overlap(*load_runs(tmp_path, [Path("a"), Path("b")]))
+    assert list(found.left_out.values()) == [
+        "another device", "another artifact", "another number of threads", "another profile",
+    ]  # fmt: skip
+    assert len(found.pairs) == 1

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from edgeq.run.intervals import at_quantile, within_run
 from edgeq.spec.errors import RequestError
 from edgeq.spec.model import load_model, model_names
 from edgeq.spec.profile import load_profile, profile_names
@@ -33,6 +35,13 @@ def test_quick_is_not_called_mlperf(repo: Path) -> None:
     assert profile.multi_stream.percentile == 0.90
 
 
+def test_one_round_of_the_quick_profile_has_an_interval_of_what_it_is_judged_by(repo: Path) -> None:
+    profile = load_profile(repo / "scenarios", "quick")
+    for asked in (profile.single_stream, profile.multi_stream):
+        times = np.linspace(1.0, 2.0, asked.min_queries)
+        assert within_run(times, at_quantile(times, asked.percentile), asked.percentile) is not None
+
+
 def test_every_profile_has_every_scenario(repo: Path) -> None:
     for name in profile_names(repo / "scenarios"):
         profile = load_profile(repo / "scenarios", name)
@@ -50,12 +59,12 @@ def _edited(repo: Path, tmp_path: Path, name: str, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "code", "says"),
     [
-        ("min_queries = 64", "min_querys = 64", "unknown-key", "min_queries"),
+        ("min_queries = 100", "min_querys = 100", "unknown-key", "min_queries"),
         ("cell_budget_s", "cel_budget_s", "unknown-key", "cell_budget_s"),
         ("[offline]", "[ofline]", "unknown-key", "offline"),
         ("percentile = 0.90", "percentile = 90", "bad-value", "percentile"),
         ("resident_samples = 64", "", "missing-key", "resident_samples"),
-        ("cell_budget_s = 60", "cell_budget_s = = 60", "bad-toml", "mend"),
+        ("cell_budget_s = 95", "cell_budget_s = = 95", "bad-toml", "mend"),
     ],
 )
 def test_a_mistake_in_a_profile_is_named(repo: Path, tmp_path: Path, old: str, new: str, code: str, says: str) -> None:
