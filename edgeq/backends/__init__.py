@@ -109,7 +109,8 @@ def profile_operators(
 
     One inference at a time on ``options.threads`` threads (``options.streams`` has no say), in sessions of their own
     with the options of measured cells; inferences with the profiler on take turns with others without it, for
-    ``plain_ms``. A model too slow for that is inferred once with the profiler, once without.
+    ``plain_ms``. A model too slow for that is inferred twice with the profiler and twice without, of which the second
+    counts: ``OperatorProfile.inferences`` is 1 then.
 
     Args:
         samples: float32 ``[n, *manifest.input.shape]``, in the artifact's layout; taken in turn.
@@ -125,10 +126,28 @@ def profile_operators(
 
 
 def unseen_by_profiler(backend: str) -> str:
-    """What the profiler of ``backend`` does not tell, in words. Imports no framework."""
+    """What the profiler of ``backend`` does not tell, in words. Imports no framework.
+
+    Raises:
+        EdgeqError: edgeq has no profiler for it (code ``no-profiler``).
+    """
     text: str = _operators_of(backend).UNSEEN
     return text
 
 
 def _operators_of(backend: str) -> ModuleType:
-    return importlib.import_module(f"edgeq.backends.{backend}_operators")
+    found = part_of(backend, "operators")
+    if found is None:
+        raise EdgeqError(
+            f"there is no profile of {backend}'s operators",
+            f"edgeq has no module {REGISTRY[backend].module}_operators",
+            "profile a cell of another backend, or write this module (CONTRIBUTING.md, Add a backend)",
+            code="no-profiler",
+        )
+    return found
+
+
+def part_of(backend: str, part: str) -> ModuleType | None:
+    """The module ``<fw>_<part>`` beside a backend's own, such as its ``operators``; None where it has none."""
+    name = f"{REGISTRY[backend].module}_{part}"
+    return importlib.import_module(name) if importlib.util.find_spec(name) is not None else None

@@ -7,7 +7,6 @@ each convolution and linear layer, after the clamp (ReLU, ReLU6) that follows it
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -18,7 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from edgeq.artifact import Layer, Manifest
-from edgeq.backends import REGISTRY, open_session, require
+from edgeq.backends import REGISTRY, open_session, part_of, require
 from edgeq.backends.macs import Executed, conv_macs, linear_macs
 from edgeq.backends.session import Array, SessionOptions
 from edgeq.data.layout import to_layout
@@ -146,7 +145,8 @@ def layer_report(
     Raises:
         EdgeqError: the two artifacts do not belong together (code ``wrong-artifact``); the layers found are not those
             of the manifest (``layers-unmatched``); a package is missing (``not-installed``); a file is refused
-            (``load-failed``); a layer's values are not finite (``not-finite``).
+            (``load-failed``); a layer's values are not finite (``not-finite``); edgeq can't read this backend's layers
+            (``no-layers``).
         ValueError: ``samples`` are of another shape.
     """
     if samples.ndim != 4 or not len(samples):
@@ -154,7 +154,7 @@ def layer_report(
     _belong_together(fp32[0], other[0])
     backend = other[0].backend
     require(backend)
-    opener: Opener = importlib.import_module(f"{REGISTRY[backend].module}_layers")
+    opener = _opener(backend)
     options = SessionOptions(threads)
     with ExitStack() as stack:
         float_taps = stack.enter_context(closing(opener.open_taps(*fp32, options, inputs=True)))
@@ -169,6 +169,19 @@ def layer_report(
         layers = compared.errors(taps.executed())
     logits = distance(np.concatenate(found), np.concatenate(expected)).sqnr_db
     return LayerReport(layers, taps.tool, len(samples), logits, _disturbed(logits, layers))
+
+
+def _opener(backend: str) -> Opener:
+    found = part_of(backend, "layers")
+    if found is None:
+        raise EdgeqError(
+            f"the layers of {backend} can't be compared",
+            f"edgeq has no module {REGISTRY[backend].module}_layers",
+            "leave out --layers, or write this module (CONTRIBUTING.md, Add a backend)",
+            code="no-layers",
+        )
+    opener: Opener = found
+    return opener
 
 
 class _Compared:

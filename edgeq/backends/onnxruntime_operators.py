@@ -52,8 +52,8 @@ def profile_operators(
     for _ in range(_SESSIONS):
         with onnxruntime_profile.profiling(path, session_options(options.threads)) as (session, end):
             infer = _inferences(session, samples)
-            first = timed(infer, 1)[0]
-            once = 3 * first > seconds
+            warm = timed(infer, 2, settle=False)[-1]  # the first one of a session is slower
+            once = 3 * warm > seconds
             count = 1 if once else _fitting(infer, seconds / _SESSIONS / 2)
             wall += timed(infer, count, settle=False)
             kept += _runs(end())[-count:]

@@ -27,7 +27,7 @@ from edgeq.spec.errors import DONE, RequestError
 def command(cell: str, layers: bool, dataset: Path | None, threads: int | None, models_dir: Path, as_json: bool) -> int:
     """Says in one sentence why a cell (model/backend/scheme) is slower or faster than fp32, and shows the figures.
 
-    The framework's own profiler times each operator, of the cell and of its fp32 twin, in turn. Takes about half a minute.
+    The framework's own profiler times each operator, of the cell and of its fp32 twin, in turn. Takes about a minute.
 
     \b
     Example: edgeq explain mobilenet_v2/onnxruntime/fp16

@@ -38,11 +38,14 @@ class ExplainJob(BaseModel):
 
 
 def profile(job: ExplainJob) -> None:
-    """Emits ``profile``, and before it ``effective`` where that is asked for."""
+    """Emits ``profile``, and before it ``effective`` where that is asked for; ``phase`` as each begins."""
+    emit("phase", name="reading the artifact")
     manifest, file = _artifact(job.manifest)
+    emit("phase", name="importing the framework")
     preload(manifest.backend)
     options = SessionOptions(threads=job.threads)
     if job.effective:
+        emit("phase", name="reading what runs")
         session = open_session(manifest, file, options)
         try:
             found = session.effective()
@@ -50,17 +53,19 @@ def profile(job: ExplainJob) -> None:
             session.close()
         emit("effective", macs=found.macs, engine=found.engine, notes=[note.model_dump() for note in found.warnings])
     samples = to_layout(_samples(job, manifest), manifest.input.layout)
+    emit("phase", name="operator profile")
     profiled = profile_operators(manifest, file, options, samples, job.seconds)
     emit("profile", profile=profiled.model_dump(mode="json"))
 
 
 def layers(job: ExplainJob) -> None:
-    """Emits ``layers``."""
+    """Emits ``layers``, and ``phase`` before."""
     from edgeq.backends.layers import layer_report
 
     assert job.fp32 is not None
     other, fp32 = _artifact(job.manifest), _artifact(job.fp32)
     preload(other[0].backend)
+    emit("phase", name="comparing layers")
     report = layer_report(fp32, other, _samples(job, other[0]), job.threads)
     notes = [note.model_dump() for note in report.notes]
     emit(

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from edgeq.artifact import Manifest, exported, find_manifest, read_manifest, verify
 from edgeq.backends import unseen_by_profiler
 from edgeq.data.images import list_images
-from edgeq.data.samples import prepare
-from edgeq.events import Child, cause_of_death
+from edgeq.data.preprocess import rule
+from edgeq.data.samples import SampleSet, prepare
 from edgeq.explain.child import ExplainJob
-from edgeq.files import write_json
+from edgeq.explain.children import Children
+from edgeq.explain.quiet import Watch
 from edgeq.host import cpu
-from edgeq.host.memory import oom_kills
-from edgeq.host.threads import environment
 from edgeq.operators import OperatorProfile
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.model import load_model
 from edgeq.spec.names import BACKENDS, NULL, SCENARIOS, SCHEMES, Cell, check_names
 from edgeq.spec.note import Note
+from edgeq.student import Ratio, paired_ratio
 from edgeq.verdict import verdict
 
 #: The cell and its twin take turns so many times, each time in a fresh process, with inferences for so many seconds.
-ROUNDS, SECONDS = 3, 2.0
+ROUNDS, SECONDS = 5, 2.0
+#: Of a model too slow for rounds there is one ratio and no spread: it counts where it is beyond what a disturbance makes.
+SINGLE_TELLS = 1.5
 #: Images of ``--dataset`` that the layers are compared on.
 LAYER_SAMPLES = 16
 
@@ -53,7 +57,7 @@ class Side:
 
     scheme: str
     profile: OperatorProfile
-    """Of the round with the median time; ``plain_ms`` is the rounds' median."""
+    """Of the round with the middle time; ``plain_ms`` is the rounds' median."""
     plain_ms: tuple[float, ...]
     """Of each round."""
 
@@ -71,6 +75,8 @@ class Explained:
     """What the artifact was exported for."""
     this: Side
     fp32: Side | None
+    ratio: Ratio | None
+    """Time without the profiler over fp32's, paired by round; None without a twin, or with a single round."""
     macs: dict[str, float]
     engine: str
     unseen: str
@@ -87,7 +93,8 @@ class Explained:
         return {
             "cell": self.cell.as_dict(), "verdict": self.verdict, "cpu": self.cpu, "isa": list(self.isa),
             "threads": self.threads, "target": self.target, "executed_macs": self.macs, "engine": self.engine,
-            "profile": side(self.this), "fp32": side(self.fp32), "unseen": self.unseen,
+            "profile": side(self.this), "fp32": side(self.fp32), "ratio": None if self.ratio is None else vars(self.ratio),
+            "unseen": self.unseen,
             "notes": [note.model_dump() for note in self.notes], "layers": self.layers,
         }  # fmt: skip
 
@@ -122,7 +129,7 @@ def explain(request: ExplainRequest, on_progress: OnProgress) -> Explained:
 
     Raises:
         EdgeqError: there is no artifact (``no-artifact``, ``export-failed``), it can't be loaded, its framework has no
-            profiler here (``no-profiler``), or a child died.
+            profiler here (``no-profiler``), a child died, or did not end in its time (``hung``).
     """
     cell, notes = request.cell, list[Note]()
     path, manifest = _artifact(request, cell.scheme)
@@ -132,32 +139,23 @@ def explain(request: ExplainRequest, on_progress: OnProgress) -> Explained:
             Note(code="one-at-a-time", text=f"profiled one inference at a time, not as {cell.scenario} issues them")
         )
     if request.layers and twin is None:
-        raise EdgeqError(
-            f"there are no layer errors of {cell}",
-            "it is the float32 artifact itself"
-            if cell.scheme == "fp32"
-            else "there is no fp32 artifact to compare with",
-            f"name another scheme, or run: edgeq export --model {cell.model} --backend {cell.backend} --scheme fp32",
-            code="no-artifact",
-        )
+        raise _no_layers(cell)
+    unseen, watch = unseen_by_profiler(cell.backend), Watch()
     with tempfile.TemporaryDirectory(prefix="edgeq-explain-") as folder:
-        children = _Children(Path(folder), request.threads)
+        children = Children(Path(folder), request.threads)
         this, fp32, effective = _profiles(request, children, path, twin, notes, on_progress)
+        notes += watch.notes()
         layers = None
         if request.layers and twin is not None:
             on_progress(f"{cell.scheme}: comparing the layers' outputs with fp32's")
-            layers = children.run(
-                ExplainJob(task="layers", manifest=path, fp32=twin, threads=request.threads, samples=_dataset(request)),
-                "layers",
-            )
-            notes += [Note(**note) for note in layers.pop("notes")]
-    isa = cpu.isa_flags()
+            layers = _layers(request, children, path, twin, notes)
+    isa, ratio = cpu.isa_flags(), _ratio(this, fp32)
     return Explained(
         cell=cell,
         verdict=verdict(
             this.profile, fp32.profile if fp32 else None, backend=cell.backend, scheme=cell.scheme,
             macs=effective["macs"], isa=isa,
-            certain=fp32 is None or _apart(this.plain_ms, fp32.plain_ms),
+            certain=_certain(this, fp32, ratio),
         ),
         cpu=cpu.cpu_name(),
         isa=isa,
@@ -165,9 +163,10 @@ def explain(request: ExplainRequest, on_progress: OnProgress) -> Explained:
         target=manifest.target,
         this=this,
         fp32=fp32,
+        ratio=ratio,
         macs=effective["macs"],
         engine=effective["engine"],
-        unseen=unseen_by_profiler(cell.backend),
+        unseen=unseen,
         notes=notes + [Note(**note) for note in effective["notes"]],
         layers=layers,
     )  # fmt: skip
@@ -213,7 +212,7 @@ def _twin(request: ExplainRequest, manifest: Manifest, notes: list[Note]) -> Pat
 
 def _profiles(
     request: ExplainRequest,
-    children: _Children,
+    children: Children,
     path: Path,
     twin: Path | None,
     notes: list[Note],
@@ -239,75 +238,60 @@ def _profiles(
                 elif event["event"] == "profile":
                     found.setdefault(manifest, []).append(OperatorProfile.model_validate(event["profile"]))
             latest = found[manifest][-1]
-            if latest.inferences == 1 and rounds > 1:
-                rounds = 1
-                notes.append(
-                    Note(
-                        code="single-inference",
-                        text=f"{scheme} takes {latest.profiled_ms / 1e3:.1f} s an inference: each artifact was profiled in "
-                        "one round, the slow one in a single inference without warm-up",
-                    )
-                )
-    this = _middle(request.cell.scheme, found[path])
-    return this, _middle("fp32", found[twin]) if twin else None, effective
+            if latest.inferences == 1 and rounds > done:
+                rounds = done
+                notes.append(_single(scheme, latest))
+    this = _side(request.cell.scheme, found[path])
+    return this, _side("fp32", found[twin]) if twin else None, effective
 
 
-def _layers(request: ExplainRequest, children: _Children, path: Path, twin: Path) -> dict[str, Any]:
-    samples = _dataset(request)
-    job = ExplainJob(task="layers", manifest=path, fp32=twin, threads=request.threads, samples=samples)
-    return children.run(job, "layers")
+def _single(scheme: str, profile: OperatorProfile) -> Note:
+    text = (
+        f"{scheme} takes {profile.profiled_ms / 1e3:.1f} s an inference: its operators' times are of a single one, after "
+        "one to warm up, and there are no further rounds"
+    )
+    return Note(code="single-inference", text=text)
 
 
-def _apart(this: tuple[float, ...], fp32: tuple[float, ...]) -> bool:
-    """Whether every round of one was faster than every round of the other."""
-    return max(this) < min(fp32) or max(fp32) < min(this)
+def _layers(request: ExplainRequest, children: Children, path: Path, twin: Path, notes: list[Note]) -> dict[str, Any]:
+    """The child's ``layers``; what there is to know of them and of the samples goes to ``notes``."""
+    samples = None if request.dataset is None else first_samples(request, request.dataset)
+    spec = None if samples is None else samples.to_spec()
+    job = ExplainJob(task="layers", manifest=path, fp32=twin, threads=request.threads, samples=spec)
+    found = children.run(job, "layers")
+    notes += [*(samples.warnings if samples else ()), *(Note(**note) for note in found.pop("notes"))]
+    return found
 
 
-def _middle(scheme: str, rounds: list[OperatorProfile]) -> Side:
-    """The round whose time is the median, whole, so that its figures belong together."""
+def first_samples(request: ExplainRequest, dataset: Path) -> SampleSet:
+    """The first ``LAYER_SAMPLES`` images that can be decoded; no other is."""
+    spec = load_model(request.models_dir, request.cell.model)
+    images = list_images(dataset, spec.classes, spec.label_offset)
+    how, asked = rule(images, spec), LAYER_SAMPLES
+    while True:
+        samples = prepare(replace(images, entries=images.entries[:asked]), spec, preprocessing=how)
+        if samples.count >= LAYER_SAMPLES or asked >= len(images.entries):
+            return samples
+        asked += LAYER_SAMPLES - samples.count
+
+
+def _ratio(this: Side, fp32: Side | None) -> Ratio | None:
+    if fp32 is None or len(this.plain_ms) != len(fp32.plain_ms):
+        return None
+    return paired_ratio(this.plain_ms, fp32.plain_ms)
+
+
+def _certain(this: Side, fp32: Side | None, ratio: Ratio | None) -> bool:
+    """Whether the rounds show that one of the two is faster."""
+    if fp32 is None or ratio is not None:
+        return ratio is None or ratio.shown
+    one, other = (side.profile.plain_ms or side.profile.profiled_ms for side in (this, fp32))
+    return abs(math.log(one / other)) > math.log(SINGLE_TELLS)
+
+
+def _side(scheme: str, rounds: list[OperatorProfile]) -> Side:
+    """The round whose time is the middle one, whole, so that its figures belong together."""
     plain = [profile.plain_ms for profile in rounds if profile.plain_ms is not None]
     chosen = sorted(rounds, key=lambda profile: profile.profiled_ms)[(len(rounds) - 1) // 2]
-    median = sorted(plain)[(len(plain) - 1) // 2] if plain else None
+    median = statistics.median(plain) if plain else None
     return Side(scheme, chosen.model_copy(update={"plain_ms": median}), tuple(plain))
-
-
-def _dataset(request: ExplainRequest) -> dict[str, Any] | None:
-    if request.dataset is None:
-        return None
-    spec = load_model(request.models_dir, request.cell.model)
-    samples = prepare(list_images(request.dataset, spec.classes, spec.label_offset), spec)
-    return samples.subset(range(min(LAYER_SAMPLES, samples.count))).to_spec()
-
-
-class _Children:
-    """Starts child processes one after the other."""
-
-    def __init__(self, folder: Path, threads: int) -> None:
-        self._folder, self._threads = folder, threads
-
-    def run(self, job: ExplainJob, kind: str) -> dict[str, Any]:
-        """The child's one event of ``kind``, without its name."""
-        (found,) = [event for event in self.events(job) if event["event"] == kind]
-        return {name: value for name, value in found.items() if name != "event"}
-
-    def events(self, job: ExplainJob) -> Iterator[dict[str, Any]]:
-        """Raises ``EdgeqError``: what the child reported, or how it died."""
-        log, file = self._folder / "child.log", self._folder / "job.json"
-        write_json(file, job.model_dump(mode="json"))
-        before = oom_kills()
-        child = Child.start("edgeq.explain.child", file, log, environment(self._threads))
-        try:
-            for event in child.events():
-                if event is None:
-                    continue
-                if event["event"] == "error":
-                    raise EdgeqError(**{name: event[name] for name in ("what", "why", "hint", "code", "exit_code")})
-                yield event
-        finally:
-            child.kill()
-        if child.process.returncode != 0:
-            code, text = cause_of_death(child.process.returncode, log, oom_kills().since(before))
-            raise EdgeqError(
-                f"the {job.task} of {job.manifest} died", text, "run: edgeq doctor; fewer --threads need less memory",
-                code=code,
-            )  # fmt: skip

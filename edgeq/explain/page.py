@@ -168,6 +168,12 @@ def _print_method(found: Explained, console: Console) -> None:
                 f"{', '.join(_ms(value) for value in side.plain_ms)} ms",
                 soft_wrap=True,
             )
+    if found.ratio is not None:
+        console.print(
+            f"  time over fp32's, paired by round: {found.ratio.mean:.2f} (95 % interval {found.ratio.low:.2f} to "
+            f"{found.ratio.high:.2f})",
+            soft_wrap=True,
+        )
     console.print(f"Not seen by it: {escape(found.unseen)}.", soft_wrap=True)
 
 

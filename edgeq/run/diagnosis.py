@@ -38,7 +38,7 @@ class Diagnosis:
 
     def exported_here(self, backend: str) -> str | None:
         """The int8-static recipe that ``edgeq export`` picks for this device, as a probe's name."""
-        return probes.MADE_FOR[backend].get(self.device["target"])
+        return probes.MADE_FOR.get(backend, {}).get(self.device["target"])
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from edgeq.artifact import Layer
+from edgeq import backends
+from edgeq.artifact import Layer, Manifest
 from edgeq.backends import profile_operators, unseen_by_profiler
+from edgeq.backends.layers import layer_report
 from edgeq.backends.onnxruntime_operators import _runs, _times
 from edgeq.backends.onnxruntime_profile import Node, parse
 from edgeq.backends.operators import alternate, is_depthwise
@@ -20,9 +24,11 @@ from edgeq.backends.session import SessionOptions
 from edgeq.backends.tflite_capi import CompiledModel, Event
 from edgeq.backends.tflite_operators import times_of as tflite_times
 from edgeq.operators import OperatorProfile
+from edgeq.run.diagnosis import Diagnosis
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import BACKENDS, SCHEMES
 from tests.export.exported import Exported, export
+from tests.manifests import manifest
 
 FRAMEWORK = {"openvino": "openvino", "tflite": "litert_torch", "onnxruntime": "onnxruntime", "pytorch": "torch"}
 LAYERS = [
@@ -106,10 +112,58 @@ def test_warm_up_is_forgotten_and_both_kinds_take_turns() -> None:
     assert (timing.profiled_ms, timing.plain_ms) == (pytest.approx(20), pytest.approx(10))
 
 
-def test_a_slow_model_is_not_warmed_up() -> None:
+def test_a_slow_model_is_profiled_in_one_inference_after_one_that_is_forgotten() -> None:
     sessions = _Clockwork(60)
     timing = alternate(sessions, 2.0)
-    assert (timing.inferences, sessions.kept, sessions.forgotten) == (1, 1, 0)
+    assert (timing.inferences, sessions.kept, sessions.forgotten) == (1, 1, 1)
+
+
+class _Cold(_Clockwork):
+    """The first inference of each kind takes a minute, as one that makes its kernels first."""
+
+    def plain(self, count: int) -> list[float]:
+        return [self._of(each) for each in super().plain(count)]
+
+    def profiled(self, count: int) -> list[float]:
+        return [self._of(each) for each in super().profiled(count)]
+
+    def _of(self, seconds: float) -> float:
+        self.cold = {**getattr(self, "cold", {}), seconds: seconds in getattr(self, "cold", {})}
+        return seconds if self.cold[seconds] else 60.0
+
+
+@pytest.mark.parametrize(("seconds", "single"), [(0.01, False), (5.0, True)])
+def test_a_first_inference_neither_decides_nor_counts(seconds: float, single: bool) -> None:
+    timing = alternate(_Cold(seconds), 1.0)
+    assert (timing.inferences == 1) == single
+    assert (timing.profiled_ms, timing.plain_ms) == (pytest.approx(2e3 * seconds), pytest.approx(1e3 * seconds))
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    """Of a backend that is a session and nothing else, as CONTRIBUTING.md's recipe leaves it."""
+    (tmp_path / "bare_backend.py").write_text("open_session = None\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(backends.REGISTRY, "bare", backends.Backend("bare_backend", ("numpy",), "bare"))
+    return manifest(backend="bare", scheme="fp32")
+
+
+def test_a_backend_without_a_profiler_or_probes_is_told_so(bare: Manifest, tmp_path: Path) -> None:
+    asks: list[tuple[str, Callable[[], object]]] = [
+        (
+            "no-profiler",
+            lambda: profile_operators(
+                bare, tmp_path, SessionOptions(threads=1), np.zeros((1, 3, 8, 8), np.float32), 1.0
+            ),
+        ),
+        ("no-profiler", lambda: unseen_by_profiler("bare")),
+        ("no-layers", lambda: layer_report((bare, tmp_path), (bare, tmp_path), np.zeros((1, 3, 8, 8), np.float32))),
+    ]
+    for code, ask in asks:
+        with pytest.raises(EdgeqError, match="bare") as caught:
+            ask()
+        assert caught.value.code == code
+    assert Diagnosis({"target": "x86_64"}, {"bare": {}}).exported_here("bare") is None
 
 
 def test_depthwise_needs_more_than_one_input_channel() -> None:
