@@ -209,8 +209,10 @@ class RunDisplay(_Display, Watcher):
         hints = {record.reason.hint for record in records if record.status == "failed" and record.reason}
         for hint in sorted(hints - {""}):
             self.line(f"  try: {escape(hint)}")
-        if counts["failed"]:
-            self.line("failed cells are tried again by the same command with [bold]--resume[/]")
+        lost = sum(each.status in ("failed", "invalid") for record in records for each in record.rounds)
+        if counts["failed"] or counts["invalid"] or lost:
+            said = f" ({lost} rounds were lost)" if self._rounds > 1 and lost else ""
+            self.line(f"failed and invalid ones are tried again by the same command with [bold]--resume[/]{said}")
         if self.as_json:
             json.dump([record.model_dump(mode="json", by_alias=True) for record in records], sys.stdout, indent=1)
 

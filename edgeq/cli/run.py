@@ -85,7 +85,7 @@ def command(
     """Measures every cell (model/backend/scheme/scenario) in a fresh process, and leaves a record for each.
 
     Backend null runs no model: its cells show what LoadGen and edgeq themselves cost. Exit code 1 where a cell failed
-    or was invalid; a skipped cell has its reason in its record.
+    or was invalid, be it in one round of several; a skipped cell has its reason in its record.
 
     \b
     Example: edgeq run --model mobilenet_v2 --backend tflite --scheme fp32 --scheme int8-static
@@ -130,4 +130,5 @@ def command(
 
 
 def _fell_short(record: Record) -> bool:
-    return record.status in ("failed", "invalid") or any(note.code == "accuracy-failed" for note in record.warnings)
+    lost = {"failed", "invalid"} & {record.status, *(each.status for each in record.rounds)}
+    return bool(lost) or any(note.code == "accuracy-failed" for note in record.warnings)

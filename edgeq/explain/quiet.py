@@ -7,11 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from edgeq.host.state import snapshot, steal_share, used_cpus
+from edgeq.host.state import MAX_NEIGHBOUR, MAX_STEAL, snapshot, steal_share, used_cpus
 from edgeq.spec.note import Note
-
-#: Parts of all CPU time, as in a run's records (``edgeq/run/steadiness.py``): taken by the hypervisor, by other processes.
-MAX_STEAL, MAX_NEIGHBOUR = 0.05, 0.1
 
 
 class Watch:

@@ -13,6 +13,11 @@ from edgeq.host.cpu import cpuinfo
 from edgeq.host.reading import ROOT, integer, number, text
 
 #: Bits of the Raspberry Pi firmware's ``get_throttled``: now, and (16 bits further up) since boot.
+#: Share of CPU time that the hypervisor gave to others, from which on a figure is not to be trusted.
+MAX_STEAL = 0.05
+#: Other processes' part of all CPUs: beyond a tenth they take more than their share of caches and memory as well.
+MAX_NEIGHBOUR = 0.1
+
 _THROTTLE_BITS = {0: "under-voltage", 1: "frequency capped", 2: "throttled", 3: "soft temperature limit"}
 #: Clock ticks of all CPUs, 10 ms each on Linux, below which a share of them is too coarse: half a second on two CPUs.
 _FEWEST_TICKS = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,12 @@ from edgeq.artifact import Manifest
 from edgeq.files import write_json
 from edgeq.loadgen.accuracy import Predictions
 from edgeq.run.job import ACCURACY_DIR, AccuracyResult
-from edgeq.run.record import Accuracy, loses_accuracy
+from edgeq.run.record import Accuracy, Record, loses_accuracy
+from edgeq.run.rounds import with_round
 from edgeq.spec.note import Note
+
+#: Codes of warnings that follow from an artifact's accuracy, or from its lack.
+_OF_ACCURACY = {"accuracy-failed", "accuracy-skipped", "accuracy-loss", "not-mlperf"}
 
 
 class ArtifactAccuracy:
@@ -77,6 +82,27 @@ def loss_notes(found: Accuracy, fp32: Accuracy) -> list[Note]:
             hint="its speed is shown, but not ranked; another framework or scheme keeps the accuracy",
         )
     ]
+
+
+def lacks_accuracy(record: Record) -> bool:
+    """Whether a record's accuracy run failed, or fp32's that it is compared with: both are tried again."""
+    if any(note.code == "accuracy-failed" for note in record.warnings):
+        return True
+    found = record.accuracy
+    return found is not None and found.agreement_with_fp32 is None and record.cell.scheme != "fp32"
+
+
+def with_accuracy(record: Record, accuracy: Accuracy | None, notes: Sequence[Note]) -> Record:
+    """A turn's record with its artifact's ``accuracy`` and those of ``notes`` that are about it, in place of its own.
+
+    The record as it is where it lacks nothing, or there is nothing new to be known.
+    """
+    if accuracy is None or accuracy == record.accuracy or not lacks_accuracy(record):
+        return record
+    kept = [note for note in record.warnings if note.code not in _OF_ACCURACY]
+    warnings = [*kept, *(note for note in notes if note.code in _OF_ACCURACY)]
+    record = record.model_copy(update={"accuracy": accuracy, "warnings": warnings})
+    return with_round(record, record.rounds[0].folder) if record.rounds else record
 
 
 def write_result(folder: Path, result: AccuracyResult, top5: npt.NDArray[np.int32] | None) -> None:

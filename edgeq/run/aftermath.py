@@ -8,7 +8,6 @@ a warning.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,7 +18,9 @@ from edgeq.data.layout import to_layout
 from edgeq.events import emit
 from edgeq.loadgen.protocols import Layout
 from edgeq.operators import OperatorProfile
-from edgeq.run.record import EffectiveInfo, ProbeInfo
+from edgeq.run.phases import OPERATORS, SATURATION
+from edgeq.run.probing import info
+from edgeq.run.record import EffectiveInfo
 from edgeq.run.trial import CHECK_LIMIT_S, LOAD_LIMIT_S, Trial
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
@@ -56,13 +57,12 @@ def saturation(trial: Trial) -> None:
             )
         )
         return
-    emit("phase", name="saturation probe", limit_s=LOAD_LIMIT_S)
+    emit("phase", name=SATURATION, limit_s=LOAD_LIMIT_S)
     what = "the saturation probe did not run"
     probed = _told(trial, lambda: probe(manifest.backend, recipe, trial.job.threads), "no-probe", what)
     if probed is None:
         return
-    found = probed.found if math.isfinite(probed.found) else None
-    trial.known["probe"] = ProbeInfo(recipe=probed.recipe, expected=probed.expected, found=found, ok=probed.ok)
+    trial.known["probe"] = info(probed)
     if not probed.ok:
         trial.notes.append(probe_note(manifest.backend, probed, trial.job.target))
 
@@ -83,7 +83,7 @@ def operators(trial: Trial, reference: Array, layout: Layout) -> None:
         text = f"an inference takes {inference_s:.1f} s: too slow to profile its operators in about {PROFILE_S:.0f} s"
         trial.notes.append(Note(code="no-profile", text=text))
         return
-    emit("phase", name="operator profile", limit_s=LOAD_LIMIT_S + CHECK_LIMIT_S)
+    emit("phase", name=OPERATORS, limit_s=LOAD_LIMIT_S + CHECK_LIMIT_S)
     options = SessionOptions(threads=trial.job.threads)
     samples = to_layout(reference, layout)
 
@@ -91,8 +91,15 @@ def operators(trial: Trial, reference: Array, layout: Layout) -> None:
         return profile_operators(manifest, file, options, samples, PROFILE_S)
 
     profile = _told(trial, measured, "no-profile", "the operators were not profiled")
-    if profile is not None:
-        trial.known["profile"] = profile
+    if profile is None:
+        return
+    trial.known["profile"] = profile
+    if profile.inferences == 1:
+        text = (
+            f"the operators were profiled in a single inference, without warm-up, as one takes "
+            f"{profile.profiled_ms / 1e3:.1f} s: times by operator are indicative"
+        )
+        trial.notes.append(Note(code="single-inference", text=text, hint="--threads, or a faster device, allows more"))
 
 
 def _told(trial: Trial, ask: Callable[[], T], code: str, what: str) -> T | None:

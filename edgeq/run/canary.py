@@ -11,7 +11,7 @@ import numpy as np
 from edgeq.artifact import Manifest
 from edgeq.backends.session import Array, Session
 from edgeq.data.layout import to_layout
-from edgeq.logits import alive, distance
+from edgeq.logits import LOW_SQNR_DB, Distance, alive, distance
 from edgeq.run.record import OutputCheck
 from edgeq.run.steady import Settled, settle
 from edgeq.spec.errors import EdgeqError
@@ -69,6 +69,9 @@ def logits_of(session: Session, samples: Array, *, many: bool) -> Array:
 def check_output(found: Array, expected: Array, manifest: Manifest) -> tuple[OutputCheck, list[Note]]:
     """Compares the device's logits with torch's, and with how far off they were on the exporting machine.
 
+    Returns the figures, and the warnings ``output-differs`` (far worse than at export) and ``low-agreement`` (too far to be
+    trusted at all, wherever that comes from).
+
     Raises:
         EdgeqError: a dead output (code ``dead-output``), or a float32 artifact that does not compute torch's network
             here (``output-differs``).
@@ -76,17 +79,28 @@ def check_output(found: Array, expected: Array, manifest: Manifest) -> tuple[Out
     alive(found)
     gap = distance(found, expected)
     checked = OutputCheck(sqnr_db=gap.sqnr_db, top1_agreement=gap.top1_agreement, n=gap.n)
+    low = _low_agreement(gap, manifest.scheme)
     exported = manifest.check
     if exported is None or gap.sqnr_db is None or gap.sqnr_db > _PLENTY_DB:
-        return checked, []
+        return checked, low
     if exported.sqnr_db is not None and gap.sqnr_db >= exported.sqnr_db - MAX_SQNR_DROP_DB:
-        return checked, []
+        return checked, low
     before = "no error at all" if exported.sqnr_db is None else f"{exported.sqnr_db:.1f} dB"
     what = f"the output lies {gap.sqnr_db:.1f} dB from torch's float32, where the exporting machine had {before}"
     hint = "this CPU computes something else than the exporting one: export with --target for this device"
     if manifest.scheme == "fp32":
         raise EdgeqError("this device does not compute the exported network", what, hint, code="output-differs")
-    return checked, [Note(code="output-differs", text=what, hint=hint)]
+    return checked, [Note(code="output-differs", text=what, hint=hint), *low]
+
+
+def _low_agreement(gap: Distance, scheme: str) -> list[Note]:
+    if scheme == "fp32" or gap.sqnr_db is None or gap.sqnr_db >= LOW_SQNR_DB:
+        return []
+    text = (
+        f"logits lie {gap.sqnr_db:.1f} dB from torch's float32 on this device (SQNR on {gap.n} samples; top-1 agrees on "
+        f"{gap.top1_agreement:.0%})"
+    )
+    return [Note(code="low-agreement", text=text, hint="measure accuracy with --dataset before trusting this artifact")]
 
 
 #: Above this an output is float32's for all that matters, whatever it was elsewhere.

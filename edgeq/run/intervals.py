@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from edgeq.loadgen.times import Times
 from edgeq.run.record import Interval
+from edgeq.student import half_width
 
 Series = npt.NDArray[np.float64]
 
@@ -29,27 +30,6 @@ BEYOND, FEWEST_IN_BLOCK = 2, 5
 
 #: Figures of a latency, and the quantile that each is; None is the mean.
 FIGURES: Mapping[str, float | None] = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-
-#: 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom (``scipy.stats.t.ppf``), and of the normal beyond.
-_T = (
-    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.306, 2.2622, 2.2281,
-    2.201, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.093, 2.086,
-    2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
-)  # fmt: skip
-
-
-def student_t(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, for a two-sided interval of 95 %; off by less than 0.1 % at any ``freedom``.
-
-    Raises:
-        ValueError: ``freedom`` is below 1.
-    """
-    if freedom < 1:
-        raise ValueError(f"{freedom} degrees of freedom")
-    if freedom <= len(_T):
-        return _T[freedom - 1]
-    z = 1.959964  # beyond the table by its expansion in 1/freedom (Abramowitz and Stegun 26.7.5, two terms)
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def over_rounds(figures: Sequence[float], centre: float, within: Sequence[Interval] = ()) -> Interval | None:
@@ -68,7 +48,7 @@ def over_rounds(figures: Sequence[float], centre: float, within: Sequence[Interv
     """
     if len(figures) < 2:
         return None
-    mean, half = statistics.fmean(figures), _half(np.asarray(figures, np.float64))
+    mean, half = statistics.fmean(figures), half_width(figures)
     if len(within) == len(figures):
         half = max(half, math.hypot(*((each.high - each.low) / 2 for each in within)) / len(figures))
     return _interval(min(mean - half, centre), max(mean + half, centre), len(figures), "rounds")
@@ -143,13 +123,8 @@ def block_rates(times: Times, most: int) -> Series:
 
 
 def _about(figure: float, values: Series) -> Interval:
-    half = _half(values)
+    half = half_width(values.tolist())
     return _interval(figure - half, figure + half, len(values), "blocks")
-
-
-def _half(values: Series) -> float:
-    """Half the width of the interval of the mean of independent ``values`` (two or more)."""
-    return student_t(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def _interval(low: float, high: float, n: int, of: str) -> Interval:

@@ -52,7 +52,7 @@ class WorkerJob(BaseModel):
     run: RunInfo
     device: dict[str, Any]
     ms_per_sample: float | None = None
-    """Measured by an earlier try that LoadGen ended too soon; plans instead of the canary."""
+    """Measured by an earlier try that LoadGen ended too soon; plans instead of the canary, however fast it is."""
     accuracy: Accuracy | None = None
     """Of the artifact, where it was measured before: goes into the record as it is."""
     warnings: list[Note] = []

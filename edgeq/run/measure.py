@@ -31,7 +31,8 @@ def measure(job: WorkerJob, keep: Callable[[Record], None]) -> Record:
 
     Args:
         job: Of mode ``performance``.
-        keep: Called with the record as soon as it is measured, before the framework is asked for anything more.
+        keep: Called with the record as soon as it is measured, and again with what is told after it, each time before
+            the framework is asked for anything more.
 
     Raises:
         EdgeqError: for what makes the cell ``failed``.
@@ -55,9 +56,11 @@ def measure(job: WorkerJob, keep: Callable[[Record], None]) -> Record:
     keep(_record(trial, status, invalid))
     aftermath.what_ran(trial, session)
     layout = session.input.layout
+    keep(_record(trial, status, invalid))
     session.close()
     if job.probe:
         aftermath.saturation(trial)
+        keep(_record(trial, status, invalid))
     if job.operators:
         aftermath.operators(trial, reference, layout)
     return _record(trial, status, invalid)
@@ -72,7 +75,9 @@ def _check(trial: Trial, session: Session, reference: Array, first: Array) -> tu
     if trial.manifest is None or trial.expected is None:
         return found, None
     checked, notes = check_output(found, trial.expected, trial.manifest)
-    trial.notes += notes
+    codes = {note.code for note in notes}
+    # The manifest may warn of the same: this device's own figure stands.
+    trial.notes = [note for note in trial.notes if note.code not in codes] + notes
     if not _same(first, found[:1]):
         trial.notes.append(
             Note(
@@ -101,7 +106,7 @@ def _invalid(outcome: Outcome) -> Note:
     return Note(
         code="loadgen-invalid",
         text="LoadGen calls the run invalid: " + "; ".join(outcome.reasons),
-        hint="run the cell again on a quiet machine, or with a longer profile",
+        hint="on a quiet machine: the same command with --resume tries it again; or use a longer profile",
     )
 
 

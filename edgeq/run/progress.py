@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from edgeq.run.record import FILE_NAME, Record, read_record, write_record
-from edgeq.run.rounds import closed, merged
-from edgeq.run.store import RunFolder, done_with, set_aside
+from edgeq.run.rounds import closed, done_with, merged
+from edgeq.run.store import RunFolder, next_try, set_aside
 from edgeq.spec.names import Cell
 
 
@@ -23,17 +24,19 @@ class CellProgress:
         self.path = run.record(cell)
         self._measured: dict[int, Record] = {}
         self._refused: Record | None = None
-        self._outdated = False
-        if rounds > 1 and self.path.is_file() and not (record := read_record(self.path)).rounds:
-            # A cell that could not be measured at all has a record without rounds.
-            self._refused = record if done_with(record) else None
-            self._outdated = self._refused is None
+        whole = read_record(self.path) if rounds > 1 and self.path.is_file() else None
+        if whole is not None and not whole.rounds and done_with(whole):
+            self._refused = whole  # a cell that could not be measured at all has a record without rounds
         for number in range(1, rounds + 1):
             record_of_round = self.folder(number) / FILE_NAME
             if record_of_round.is_file():
                 record = read_record(record_of_round)
                 if done_with(record):
                     self._measured[number] = record
+        # It tells of rounds that are tried again, and is kept beside the poorer one that replaces it meanwhile.
+        told = [] if whole is None else [each.round for each in whole.rounds]
+        tried_again = any(number not in self._measured for number in told) or not told
+        self._outdated = whole is not None and self._refused is None and tried_again
 
     def folder(self, number: int) -> Path:
         """Where the logs of a round lie: the cell's own folder if there is but one."""
@@ -80,15 +83,34 @@ class CellProgress:
             EdgeqError: it can't be written.
         """
         self._measured[number] = record
+        if self.rounds > 1:
+            self._write(merged(self.measured, self.rounds))
+
+    def change(self, make: Callable[[Record], Record]) -> bool:
+        """Puts ``make(record)`` in the place of each round's record; one that differs is kept as ``record.try-N.json``.
+
+        Returns whether any differs. Raises ``EdgeqError`` where one can't be written.
+        """
+        changed = {number: new for number, old in self._measured.items() if (new := make(old)) != old}
+        for number, record in changed.items():
+            path = self.folder(number) / FILE_NAME
+            write_record(next_try(path), self._measured[number])  # a copy: a kill in between must not cost the round
+            write_record(path, record)
+        self._measured |= changed
+        if changed and self.rounds > 1:
+            self._outdated = True
+            self._write(merged(self.measured, self.rounds))
+        return bool(changed)
+
+    def _write(self, record: Record) -> None:
         if self._outdated:
             set_aside(self.path)
             self._outdated = False
-        if self.rounds > 1:
-            write_record(self.path, merged(self.measured, self.rounds))
+        write_record(self.path, record)
 
     def settle(self) -> None:
         """Brings the cell's record up to date with its rounds: the run may have been killed between the two."""
         if self.rounds > 1 and self._measured and not self._refused:
             record = merged(self.measured, self.rounds)
             if not self.path.is_file() or read_record(self.path) != record:
-                write_record(self.path, record)
+                self._write(record)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeq.run.intervals import FIGURES, over_rounds
+from edgeq.run.judged import figure_of, judged
 from edgeq.run.record import HostStates, Interval, Latency, Overhead, Record, Round
 from edgeq.run.steadiness import codes, rounds_notes
 from edgeq.spec.matrix import Planned
@@ -17,6 +18,11 @@ from edgeq.spec.note import Note
 _MEDIANS = ("samples_per_second", "load_ms", "first_inference_ms", "import_ms", "cpu_per_wall")
 _SUMS = ("queries", "samples", "duration_s", "cpu_s")
 _MAXIMA = ("peak_rss_mb", "loaded_rss_mb")
+
+#: Found out once for all rounds of a cell (or once an artifact), whichever round it was that asked, and why it could not
+#: be: of the device and the artifact, not of a round.
+_ONCE = ("profile", "probe")
+_TOLD_ONCE = {"saturation", "no-probe", "no-profile", "cut-short", "single-inference"}
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,13 @@ def merged(records: Sequence[Record], asked: int) -> Record:
     good = [each for each in records if each.status == "ok"]
     told = [*_lost(rounds), *_missing(records, asked)] if good else _missing(records, asked)
     if not good:
-        return records[0].model_copy(update={"rounds": rounds, "warnings": [*_warnings(records), *told]})
+        warnings = [*_warnings(records), *told]
+        return records[0].model_copy(update={"rounds": rounds, "warnings": warnings, **_once(records)})
     figures = _figures(good)
     fields = {**good[0].model_dump(by_alias=False), **figures, **_facts(good), "rounds": rounds}
-    fields["warnings"] = [*_warnings(good), *told, *_differing(good)]
+    fields |= _once(records)
+    once = [note for each in records if each.status != "ok" for note in each.warnings if note.code in _TOLD_ONCE]
+    fields["warnings"] = list(dict.fromkeys([*_warnings(good), *once, *told, *_differing(good)]))
     return Record.model_validate(fields)
 
 
@@ -99,8 +108,7 @@ def _facts(good: Sequence[Record]) -> dict[str, Any]:
     """What is not a figure: of the first round, but for what any of them found out."""
     first, last = good[0], good[-1]
     found: dict[str, Any] = {"host": HostStates(before=first.host.before, after=last.host.after)}
-    for name in ("effective", "profile", "probe"):
-        found[name] = next((value for each in good if (value := getattr(each, name)) is not None), None)
+    found["effective"] = _first(good, "effective")
     if first.loadgen is not None:
         early = [each.loadgen.early_stopping_ms for each in good if each.loadgen is not None]
         logs = f"{first.rounds[0].folder}/{first.loadgen.log_dir}"
@@ -112,6 +120,14 @@ def _facts(good: Sequence[Record]) -> dict[str, Any]:
         worst = min(checks, key=lambda check: float("inf") if check.sqnr_db is None else check.sqnr_db)
         found["output_check"] = worst.model_copy(update={"stable": None if None in stable else all(stable)})
     return found
+
+
+def _once(records: Sequence[Record]) -> dict[str, Any]:
+    return {name: _first(records, name) for name in _ONCE}
+
+
+def _first(records: Sequence[Record], name: str) -> Any:
+    return next((value for each in records if (value := getattr(each, name)) is not None), None)
 
 
 def _over(values: Sequence[Any], make: Callable[[list[Any]], Any]) -> Any:
@@ -142,23 +158,8 @@ def _intervals(good: Sequence[Record], figures: dict[str, Any]) -> dict[str, Int
     return found
 
 
-def figure_of(record: Record | Round, name: str) -> float | None:
-    """The figure that ``Record.intervals`` calls ``name``."""
-    if name == "samples_per_second":
-        return record.samples_per_second
-    return getattr(record.latency_ms, name.removeprefix("latency_ms.")) if record.latency_ms else None
-
-
-def _judged(record: Record) -> str:
-    """The name of the figure that the cell is judged by."""
-    if record.cell.scenario == "offline":
-        return "samples_per_second"
-    percentile = (record.loadgen and record.loadgen.percentile) or 0.9
-    return f"latency_ms.p{percentile * 100:g}"
-
-
 def _differing(good: Sequence[Record]) -> list[Note]:
-    name = _judged(good[0])
+    name = judged(good[0])
     found = {each.run.round: value for each in good if (value := figure_of(each, name)) is not None}
     within = {each.run.round: each.intervals[name] for each in good if name in each.intervals}
     return rounds_notes(found, within)
@@ -170,7 +171,9 @@ def _lost(rounds: Sequence[Round]) -> list[Note]:
         return []
     why = "; ".join(f"round {each.round} {each.status}: {each.reason.text if each.reason else ''}" for each in lost)
     text = f"the figures are of {len(rounds) - len(lost)} of {len(rounds)} rounds; {why}"
-    return [Note(code="round-lost", text=text, hint="run: the same command with --resume tries failed rounds again")]
+    again = any(not done_with(each) for each in lost)
+    hint = "the same command with --resume tries failed and invalid rounds again" if again else ""
+    return [Note(code="round-lost", text=text, hint=hint)]
 
 
 def _missing(records: Sequence[Record], asked: int) -> list[Note]:
@@ -180,6 +183,11 @@ def _missing(records: Sequence[Record], asked: int) -> list[Note]:
     return [Note(code="rounds-missing", text=text, hint="run: the same command with --resume")]
 
 
+def done_with(record: Record | Round) -> bool:
+    """Whether a measurement need not be tried again: one that failed is, and one that LoadGen calls invalid."""
+    return record.status not in ("failed", "invalid")
+
+
 def closed(records: Sequence[Record]) -> bool:
     """Whether no further round is tried: one was skipped (it is too slow here), and none was ok."""
     kinds = {each.status for each in records}
@@ -187,7 +195,10 @@ def closed(records: Sequence[Record]) -> bool:
 
 
 def _warnings(records: Sequence[Record]) -> list[Note]:
-    """Every warning once; one that not all rounds gave in the same words is told in its first words, with its rounds."""
+    """Every warning once; one that not all rounds gave in the same words is told in its first words, with its rounds.
+
+    Those of ``_TOLD_ONCE`` are told without: they hold in all rounds, but only one of them asked.
+    """
     said: dict[tuple[str, int], dict[int, Note]] = {}
     for each in records:
         counts: dict[str, int] = {}
@@ -197,7 +208,8 @@ def _warnings(records: Sequence[Record]) -> list[Note]:
     found = []
     for by_round in said.values():
         first = next(iter(by_round.values()))
-        if len(by_round) < len(records) or any(note.text != first.text for note in by_round.values()):
+        alike = len(by_round) == len(records) and all(note.text == first.text for note in by_round.values())
+        if not alike and first.code not in _TOLD_ONCE:
             first = first.model_copy(update={"text": f"{first.text} ({_rounds_in_words(list(by_round))})"})
         found.append(first)
     return list(dict.fromkeys(found))

@@ -6,14 +6,16 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from edgeq.artifact import exported
 from edgeq.backends import require
 from edgeq.files import only_one, write_error
-from edgeq.run.accuracy import ArtifactAccuracy
-from edgeq.run.job import MEASURED, WorkerJob
+from edgeq.run.accuracy import ArtifactAccuracy, lacks_accuracy, with_accuracy
+from edgeq.run.again import cut_short, fatal, left_over, planned_anew, told
+from edgeq.run.job import WorkerJob
 from edgeq.run.plan import Key, RunPlan, RunRequest, artifact_of, rule_notes, thread_notes
 from edgeq.run.progress import CellProgress
 from edgeq.run.record import (
@@ -32,12 +34,14 @@ from edgeq.run.watchdog import Watcher, work
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.names import NULL, Cell
 from edgeq.spec.note import Note
-from edgeq.spec.profile import Profile
 
 __all__ = ["RunRequest", "Runner", "Watcher"]
 
 #: Below this much free disk no cell is started: its logs and record might not be written whole.
 MIN_FREE_BYTES = 16 << 20
+
+#: Tries of a turn at most, where LoadGen ends them too soon: a very short one shows a rate that is still too low.
+MOST_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -108,16 +112,21 @@ class Runner:
     def _judge_all(self) -> None:
         """Measures the accuracy of every artifact that has a cell to be measured, before any of them is timed.
 
-        fp32 comes first in the matrix, and by the first timed cell all know how far they agree with it.
+        Where a finished cell lacks it, as an earlier try failed, its records get it, and what was timed stands. fp32 comes
+        first in the matrix, and by the first timed cell all know how far they agree with it.
         """
         if self.request.dataset is None:
             return
         for order, plan in enumerate(self.plan.planned):
-            cell, key = plan.cell, artifact_of(plan.cell)
-            waits = plan.reason is None and cell.backend != NULL and self.progress[cell].left
-            if waits and key not in self._judged and self._refusal(cell) is None:
+            cell, key, progress = plan.cell, artifact_of(plan.cell), self.progress[plan.cell]
+            waits = progress.left or any(map(lacks_accuracy, progress.measured))
+            if plan.reason is not None or cell.backend == NULL or not waits or self._refusal(cell) is not None:
+                continue
+            if key not in self._judged:
                 self._enough_disk()
                 self._judged[key] = self._judge(cell, self._info(order, 1))
+            found, notes = self._judged[key].accuracy, self._accuracy_notes(cell)
+            progress.change(partial(with_accuracy, accuracy=found, notes=notes))
 
     def _judge(self, cell: Cell, info: RunInfo) -> Judged:
         manifest = self.plan.manifest(cell)
@@ -129,7 +138,8 @@ class Runner:
         result = artifact.read()
         if result is None:
             what = f"{cell.model}/{cell.backend}/{cell.scheme} accuracy"
-            result = artifact.conclude(work(self._job("accuracy", cell, artifact.folder, info), what, self.watcher))
+            failure = work(self._job("accuracy", cell, artifact.folder, info), what, self.watcher)
+            result = artifact.conclude(failure.note if failure else None)
             self.watcher.accuracy(what, artifact.describe(result))
         return Judged(*artifact.for_record(result, manifest))
 
@@ -164,26 +174,33 @@ class Runner:
         self.watcher.ended(record, left - progress.left)
 
     def _measure(self, turn: Step, info: RunInfo) -> Record:
-        """One turn of a cell in a worker of its own; in a second one, where LoadGen ended the first try too soon."""
+        """One turn of a cell in a worker of its own; in another one, where LoadGen ended a try too soon."""
         cell, progress = turn.plan.cell, self.progress[turn.plan.cell]
         judged = self._judged.get(artifact_of(cell), Judged())
         warnings = [*self.plan.samples[cell.model].warnings, *thread_notes(self.request)]
         manifest = self.plan.manifest(cell)
         if manifest is not None and cell.backend != NULL:
-            warnings += [*manifest.warnings, *judged.notes]
-            warnings += rule_notes(self.request.profile, manifest, judged.accuracy)
+            warnings += [*manifest.warnings, *self._accuracy_notes(cell)]
+        kin = [record for each in self._kin(cell) for record in each.measured]
+        # What killed a worker of this artifact is not tried again: a probe's every cell must say so, a profile is had once.
+        deadly = [note for record in kin for note in fatal(record, "probe")][:1]
+        probed = any(told(record, "probe") for record in progress.measured)
+        warnings += [] if probed else deadly
         job = self._job("performance", cell, progress.folder(turn.round), info).model_copy(
             update={
                 "place": progress.place(turn.round),
                 "accuracy": judged.accuracy,
                 "warnings": _once(warnings),
-                "probe": not any(_told(each, "probe") for each in progress.measured),
-                "operators": not self._profiled(cell),
+                "probe": not probed and not deadly,
+                "operators": not any(told(record, "profile") for record in kin),
             }
         )
         what = str(cell) if self.request.rounds == 1 else f"{cell} (round {turn.round} of {self.request.rounds})"
         record, failure = self._try(job, what)
-        if record is not None and (again := planned_anew(record, self.request.profile)) is not None:
+        for _ in range(MOST_TRIES - 1):
+            again = planned_anew(record) if record is not None else None
+            if again is None:
+                break
             notes = [*job.warnings, *again["warnings"]]
             record, failure = self._try(job.model_copy(update=again | {"warnings": notes}), what)
         if record is not None:
@@ -196,28 +213,26 @@ class Runner:
 
     def _try(self, job: WorkerJob, what: str) -> tuple[Record | None, Note | None]:
         """What one worker wrote, and why it failed, where it did."""
-        path, measured = job.folder / FILE_NAME, job.folder / MEASURED
+        path = job.folder / FILE_NAME
         set_aside(path)
+        if (record := left_over(job)) is not None:
+            return record, None
         failure = work(job, what, self.watcher)
         if path.is_file():  # its last act, so that it is whole whatever became of the worker afterwards
-            return read_record(path), failure
-        if not measured.is_file() or failure is None:
-            return None, failure
-        record = read_record(measured)
-        note = Note(
-            code="cut-short",
-            text=f"the measurement is whole, but not what is told after it (what ran, probe, operators): {failure.text}",
-            hint=failure.hint,
-        )
-        record = with_round(record.model_copy(update={"warnings": [*record.warnings, note]}), job.place)
-        write_record(path, record)
-        measured.unlink()
-        return record, failure
+            return read_record(path), None
+        if failure is None:
+            return None, None
+        return cut_short(job, failure), failure.note
 
-    def _profiled(self, cell: Cell) -> bool:
-        """Whether a cell of the same artifact has brought an operator profile, or been told that there is none."""
-        kin = [each for other, each in self.progress.items() if artifact_of(other) == artifact_of(cell)]
-        return any(_told(record, "profile") for each in kin for record in each.measured)
+    def _kin(self, cell: Cell) -> list[CellProgress]:
+        """The cells of the same artifact, this one among them."""
+        return [each for other, each in self.progress.items() if artifact_of(other) == artifact_of(cell)]
+
+    def _accuracy_notes(self, cell: Cell) -> list[Note]:
+        """What is to be said of the accuracy of a cell's artifact."""
+        judged, manifest = self._judged.get(artifact_of(cell), Judged()), self.plan.manifest(cell)
+        assert manifest is not None
+        return [*judged.notes, *rule_notes(self.request.profile, manifest, judged.accuracy)]
 
     def _job(self, mode: Any, cell: Cell, folder: Path, info: RunInfo) -> WorkerJob:
         request, samples = self.request, self.plan.samples[cell.model]
@@ -273,39 +288,6 @@ class Runner:
         free = shutil.disk_usage(self.folder.path).free
         if free < MIN_FREE_BYTES:
             raise write_error(self.folder.path, OSError(28, "No space left on device"))
-
-
-def _told(record: Record, what: str) -> bool:
-    """Whether a record has its ``profile`` or ``probe``, or a warning why not."""
-    return getattr(record, what) is not None or f"no-{what}" in {note.code for note in record.warnings}
-
-
-def planned_anew(record: Record, profile: Profile) -> dict[str, Any] | None:
-    """How to try an invalid cell again: by the rate it showed, where the canary's was too low; else None.
-
-    LoadGen generates its queries before it starts: offline's samples, and for the streams as many as twice the duration
-    takes by the canary's figure. Where a busy machine slowed the canary down, they are used up before the minimum duration
-    is over, and the run is invalid.
-
-    Returns:
-        Fields of ``WorkerJob`` to change: ``ms_per_sample``, and the warning ``planned-anew`` to add to its ``warnings``.
-    """
-    if record.status != "invalid" or record.canary is None or not record.samples or not record.duration_s:
-        return None
-    settings = profile.scenario(record.cell.scenario)
-    # The logs' clock may be a millisecond off.
-    if record.duration_s >= settings.min_duration_s - 1e-3:
-        return None
-    ms_per_sample = record.duration_s * 1e3 / record.samples
-    if ms_per_sample >= record.canary.ms_per_sample:
-        return None
-    note = Note(
-        code="planned-anew",
-        text=f"the first try ended after {record.duration_s:.1f} s, before its minimum duration: the canary took "
-        f"{record.canary.ms_per_sample:.2f} ms a sample, the run {ms_per_sample:.2f} ms",
-        hint="the figure is of the second try; a quiet machine needs only one",
-    )
-    return {"ms_per_sample": ms_per_sample, "warnings": [note]}
 
 
 def _once(notes: Sequence[Note]) -> list[Note]:

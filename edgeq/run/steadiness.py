@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgeq.host.state import steal_share, used_cpus
+from edgeq.host.state import MAX_NEIGHBOUR, MAX_STEAL, steal_share, used_cpus
 from edgeq.loadgen.times import Times
 from edgeq.run.intervals import block_rates
 from edgeq.run.record import Interval
@@ -19,14 +19,10 @@ from edgeq.spec.note import Note
 
 Series = npt.NDArray[np.float64]
 
-#: Share of CPU time that the hypervisor gave to others, from which on a figure is not to be trusted.
-MAX_STEAL = 0.05
 #: CPU time over wall time below this share of the threads: somebody else had the cores, or threads had nothing to do.
 MIN_BUSY = 0.6
 #: And above this one: more threads ran than were asked for.
 MAX_BUSY = 1.25
-#: Other processes' part of all CPUs: beyond a tenth they take more than their share of caches and memory as well.
-MAX_NEIGHBOUR = 0.1
 
 #: A query is an outlier beyond the median + 5 robust standard deviations (1.4826 MAD; Leys et al. 2013 take 2.5 to 3 for
 #: data without a tail; latencies have one: with 5, an exponential distribution shows 1.4 % of its queries), and if it

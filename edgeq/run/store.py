@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeq.files import write_error, write_json
-from edgeq.run.record import Record, record_path
+from edgeq.run.record import record_path
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.names import Cell
 
@@ -30,16 +30,15 @@ class RunFolder:
         return record_path(self.path, cell)
 
 
-def done_with(record: Record) -> bool:
-    """Whether a measurement need not be tried again: one that failed is, and one whose accuracy run failed."""
-    return record.status != "failed" and not any(note.code == "accuracy-failed" for note in record.warnings)
-
-
 def set_aside(path: Path) -> None:
     """Renames the record at ``path`` out of the way of the next try, which does not overwrite it."""
     if path.is_file():
-        number = 1 + sum(1 for _ in path.parent.glob("record.try-*.json"))
-        path.rename(path.with_name(f"record.try-{number}.json"))
+        path.rename(next_try(path))
+
+
+def next_try(path: Path) -> Path:
+    """Where a record at ``path`` is kept when another takes its place: the next free ``record.try-N.json``."""
+    return path.with_name(f"record.try-{1 + sum(1 for _ in path.parent.glob('record.try-*.json'))}.json")
 
 
 def create_run(results: Path, device: str, profile: str, request: dict[str, Any], cells: Sequence[Cell]) -> RunFolder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgeq.events import Child, cause_of_death
@@ -42,12 +43,20 @@ class Watcher:
         """An artifact's accuracy run has ended."""
 
 
-def work(job: WorkerJob, what: str, watcher: Watcher) -> Note | None:
+@dataclass(frozen=True)
+class Failure:
+    """Why a worker failed, and in which phase."""
+
+    note: Note
+    phase: str
+
+
+def work(job: WorkerJob, what: str, watcher: Watcher) -> Failure | None:
     """Runs one worker to its end; returns why it failed, or None.
 
     Raises:
         EdgeqError: its folder can't be written, or the disk is full.
-        KeyboardInterrupt: as it came; an unfinished measurement's logs are removed.
+        KeyboardInterrupt: as it came; an unfinished measurement's logs are removed, a finished one is kept.
     """
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -62,25 +71,22 @@ def work(job: WorkerJob, what: str, watcher: Watcher) -> Note | None:
         return _watch(child, what, log, oom, watcher)
     except BaseException:
         child.kill()
-        if not (job.folder / FILE_NAME).is_file():
-            (job.folder / MEASURED).unlink(missing_ok=True)
+        if not (job.folder / FILE_NAME).is_file() and not (job.folder / MEASURED).is_file():
             shutil.rmtree(job.folder / LOADGEN_DIR, ignore_errors=True)
         raise
     finally:
         child.kill()
 
 
-def _watch(child: Child, what: str, log: Path, oom: OomKills, watcher: Watcher) -> Note | None:
+def _watch(child: Child, what: str, log: Path, oom: OomKills, watcher: Watcher) -> Failure | None:
     phase, deadline, limit = "start", time.monotonic() + START_LIMIT_S, START_LIMIT_S
     reported: Note | None = None
     for event in child.events(TICK_S):
         if event is None:
             if time.monotonic() > deadline:
-                return Note(
-                    code="hung",
-                    text=f"the worker was stopped: phase '{phase}' had not ended after {limit:.0f} s",
-                    hint=f"see {log}; if the device is only slow, use a longer profile",
-                )
+                text = f"the worker was stopped: phase '{phase}' had not ended after {limit:.0f} s"
+                hint = f"see {log}; if the device is only slow, use a longer profile"
+                return Failure(Note(code="hung", text=text, hint=hint), phase)
         elif event["event"] == "phase":
             phase, limit = event["name"], event["limit_s"]
             deadline = time.monotonic() + limit
@@ -90,7 +96,10 @@ def _watch(child: Child, what: str, log: Path, oom: OomKills, watcher: Watcher) 
             if event["code"] in ("disk-full", "cannot-write"):
                 raise EdgeqError(event["what"], event["why"], event["hint"], code=event["code"])
     code = child.process.returncode
-    if reported is not None or code == 0:
-        return reported
+    if reported is not None:
+        return Failure(reported, phase)
+    if code == 0:
+        return None
     cause, text = cause_of_death(code, log, oom_kills().since(oom))
-    return Note(code=cause, text=f"{text} (in phase '{phase}')", hint=f"see {log}, then: edgeq run --resume")
+    note = Note(code=cause, text=f"{text} (in phase '{phase}')", hint=f"see {log}, then: edgeq run --resume")
+    return Failure(note, phase)

@@ -23,7 +23,7 @@ from edgeq.spec.profile import load_profile
 from tests.manifests import manifest
 
 SAMPLES = np.zeros((1, 3, 8, 8), np.float32)
-PROFILE = OperatorProfile(tool="t", threads=1, inferences=1, profiled_ms=1.0, groups={"other": 1.0}, operators=[])
+PROFILE = OperatorProfile(tool="t", threads=1, inferences=9, profiled_ms=1.0, groups={"other": 1.0}, operators=[])
 
 
 @pytest.fixture
@@ -124,9 +124,20 @@ def test_operators_are_profiled_with_all_threads_in_one_stream(trial: Trial, mon
     monkeypatch.setattr(aftermath, "profile_operators", profile)
     aftermath.operators(trial, SAMPLES, "NHWC")
     assert trial.known["profile"] == PROFILE
+    assert _codes(trial) == []
     ((of, file, options, samples, seconds),) = asked
     assert (of, file, options.threads, options.streams, seconds) == (trial.manifest, trial.file, 1, 1, 1.0)
     assert samples.shape == (1, 8, 8, 3)
+
+
+def test_a_profile_of_one_inference_says_so(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = PROFILE.model_copy(update={"inferences": 1, "profiled_ms": 2500.0})
+    monkeypatch.setattr(aftermath, "profile_operators", lambda *arguments: one)
+    aftermath.operators(trial, SAMPLES, "NHWC")
+    assert trial.known["profile"] == one
+    assert _codes(trial) == ["single-inference"]
+    assert "single inference, without warm-up" in trial.notes[0].text
+    assert "2.5 s" in trial.notes[0].text
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), EdgeqError("broken", "why", "h", code="no-profiler")])

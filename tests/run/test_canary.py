@@ -8,6 +8,7 @@ import pytest
 from edgeq.artifact import Check
 from edgeq.backends.null import open_null
 from edgeq.backends.session import Array, Done, SessionOptions
+from edgeq.logits import LOW_SQNR_DB
 from edgeq.run.canary import check_output, logits_of, time_queries
 from edgeq.spec.errors import EdgeqError
 from tests.manifests import manifest
@@ -34,6 +35,23 @@ def test_the_same_output_as_at_export_says_nothing() -> None:
 def test_an_int8_output_far_from_exports_is_flagged() -> None:
     _, notes = check_output(_noisy(0.3), EXPECTED, manifest(scheme="int8-static", check=_exported(20.0)))
     assert [note.code for note in notes] == ["output-differs"]
+
+
+@pytest.mark.parametrize("exported", [5.0, None], ids=["as poor as at export", "export did not tell"])
+@pytest.mark.parametrize("scheme", ["fp16", "int8-static", "int8-dynamic"])
+def test_an_output_too_far_from_float_is_flagged_wherever_that_comes_from(scheme: str, exported: float | None) -> None:
+    check = None if exported is None else _exported(exported)
+    checked, notes = check_output(_noisy(0.6), EXPECTED, manifest(scheme=scheme, check=check))
+    assert [note.code for note in notes] == ["low-agreement"]
+    assert checked.sqnr_db is not None
+    assert checked.sqnr_db < LOW_SQNR_DB
+    assert f"{checked.sqnr_db:.1f} dB" in notes[0].text
+    assert "on this device" in notes[0].text
+
+
+def test_an_output_that_is_much_worse_than_exports_and_too_far_is_both() -> None:
+    _, notes = check_output(_noisy(0.6), EXPECTED, manifest(scheme="int8-static", check=_exported(20.0)))
+    assert [note.code for note in notes] == ["output-differs", "low-agreement"]
 
 
 @pytest.mark.parametrize("exported", [120.0, None], ids=["near", "exact"])

@@ -18,10 +18,10 @@ from edgeq.run.intervals import (
     latency_intervals,
     over_rounds,
     rate_intervals,
-    student_t,
     within_run,
 )
 from edgeq.run.record import Interval
+from edgeq.student import student_t
 
 # 90 and 95 % quantiles of the normal distribution.
 NORMAL = {0.5: 0.0, 0.9: 1.2815516, 0.99: 2.3263479}

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeq.operators import OperatorProfile
+from edgeq.run.accuracy import with_accuracy
+from edgeq.run.judged import figure_of, judged
 from edgeq.run.progress import CellProgress
 from edgeq.run.record import (
     FILE_NAME,
+    Accuracy,
     HostStates,
     Interval,
     Latency,
@@ -32,6 +36,7 @@ from edgeq.spec.note import Note
 CELL = Cell("m", "tflite", "int8-static", "single-stream")
 SLOW = Note(code="too-slow", text="it is too slow")
 KILLED = Note(code="killed", text="the worker was killed")
+INVALID = Note(code="loadgen-invalid", text="LoadGen calls the run invalid")
 RANDOM = Note(code="random-weights", text="the weights are random")
 
 
@@ -51,9 +56,9 @@ def _ok(number: int, ms: float, **changes: Any) -> Record:
     return with_round(Record(**{**fields, **changes}), f"round-{number}")
 
 
-def _not_ok(number: int, status: str, reason: Note) -> Record:
-    make = Record.failed if status == "failed" else Record.skipped
-    return with_round(make(CELL, reason, _info(number)), f"round-{number}")
+def _not_ok(number: int, status: str, reason: Note, **known: Any) -> Record:
+    record = Record.model_validate({"cell": CELL, "status": status, "reason": reason, "run": _info(number), **known})
+    return with_round(record, f"round-{number}")
 
 
 PLANNED = matrix(("a", "b"), ("tflite", "openvino"), SCHEMES, STUDY_SCENARIOS)
@@ -104,6 +109,9 @@ def test_a_lost_round_is_told_and_its_figures_left_out() -> None:
     assert "2 of 3 rounds" in note.text
     assert "round 2 failed: the worker was killed" in note.text
     assert [each.status for each in record.rounds] == ["ok", "failed", "ok"]
+    assert "--resume" in note.hint
+    (slow,) = [n for n in merged([_ok(1, 10.0), _not_ok(2, "skipped", SLOW)], 2).warnings if n.code == "round-lost"]
+    assert "--resume" not in slow.hint, "it is not tried again"
 
 
 def test_one_ok_round_of_many_keeps_the_interval_from_within_it() -> None:
@@ -153,6 +161,24 @@ def test_what_any_round_found_out_is_kept() -> None:
     record = merged([_ok(1, 10.0, output_check=checks[0]), _ok(2, 10.0, output_check=checks[1], probe=probe)], 2)
     assert record.probe == probe
     assert record.output_check == checks[1]
+
+
+@pytest.mark.parametrize("code", ["saturation", "no-probe", "no-profile", "cut-short", "single-inference"])
+def test_what_is_told_once_a_cell_holds_in_all_its_rounds(code: str) -> None:
+    note = Note(code=code, text="a convolution gives 32.3")
+    assert merged([_ok(1, 10.0, warnings=[note]), _ok(2, 10.0), _ok(3, 10.0)], 3).warnings == [note]
+
+
+def test_an_invalid_round_may_be_the_one_that_was_probed_and_profiled() -> None:
+    probe = ProbeInfo(recipe="u8 x s8", expected=63.36, found=32.3, ok=False)
+    profile = OperatorProfile(tool="t", threads=1, inferences=9, profiled_ms=1.0, groups={}, operators=[])
+    note = Note(code="saturation", text="a convolution gives 32.3")
+    asked = _not_ok(1, "invalid", INVALID, probe=probe, profile=profile, warnings=[note, RANDOM])
+    record = merged([asked, _ok(2, 10.0)], 2)
+    assert (record.probe, record.profile) == (probe, profile)
+    assert note in record.warnings
+    assert RANDOM not in record.warnings, "of the round that is not ok"
+    assert merged([_not_ok(1, "invalid", INVALID), _not_ok(2, "invalid", INVALID, probe=probe)], 2).probe == probe
 
 
 _KINDS = st.sampled_from(["ok", "failed", "skipped"])
@@ -224,3 +250,89 @@ def test_a_refused_cell_is_refused_once_and_its_record_kept_when_it_runs_at_last
     skipped = _progress(tmp_path / "skipped")
     skipped.refuse(Record.skipped(CELL, SLOW, _info(1)))
     assert _progress(tmp_path / "skipped").left == 0
+
+
+@pytest.mark.parametrize(("status", "reason"), [("failed", KILLED), ("invalid", INVALID)])
+def test_a_lost_round_is_tried_again_and_the_record_that_told_of_it_is_kept(
+    tmp_path: Path, status: str, reason: Note
+) -> None:
+    first = _progress(tmp_path)
+    for record in (_not_ok(1, status, reason), _ok(2, 10.0), _not_ok(3, status, reason)):
+        _measured(first, record)
+        first.add(record.run.round, record)
+    assert len(read_record(first.path).rounds) == 3
+    again = _progress(tmp_path)
+    assert [again.wants(number) for number in (1, 2, 3)] == [True, False, True]
+    again.settle()
+    assert [each.round for each in read_record(again.path).rounds] == [2]
+    kept = read_record(again.path.with_name("record.try-1.json"))
+    assert [each.status for each in kept.rounds] == [status, "ok", status]
+    third = _progress(tmp_path)
+    third.settle()
+    third.add(1, _ok(1, 10.0))
+    assert len(list(first.path.parent.glob("record.try-*"))) == 1, "nothing new was told in between"
+
+
+def test_a_cell_that_was_invalid_in_every_round_keeps_what_it_said(tmp_path: Path) -> None:
+    first = _progress(tmp_path, 2)
+    for number in (1, 2):
+        _measured(first, _not_ok(number, "invalid", INVALID))
+        first.add(number, _not_ok(number, "invalid", INVALID))
+    again = _progress(tmp_path, 2)
+    assert again.left == 2
+    again.add(1, _ok(1, 10.0))
+    assert len(read_record(again.path.with_name("record.try-1.json")).rounds) == 2
+
+
+def test_an_invalid_cell_of_one_round_is_tried_again_as_its_note_says(tmp_path: Path) -> None:
+    progress = _progress(tmp_path, 1)
+    write_record(progress.path, _not_ok(1, "invalid", INVALID))
+    assert _progress(tmp_path, 1).left == 1
+
+
+def test_a_late_accuracy_keeps_the_rounds(tmp_path: Path) -> None:
+    lacks = [Note(code="accuracy-failed", text="the worker was killed"), RANDOM]
+    first = _progress(tmp_path, 2)
+    for number in (1, 2):
+        _measured(first, _ok(number, 10.0 + number, warnings=lacks))
+        first.add(number, _ok(number, 10.0 + number, warnings=lacks))
+    again = _progress(tmp_path, 2)
+    assert again.left == 0, "what was timed is timed"
+    accuracy = Accuracy(top1=0.5, top5=0.9, n=10, dataset="d", preprocessing="p")
+    loss = Note(code="accuracy-loss", text="30 points")
+
+    def change(record: Record) -> Record:
+        return with_accuracy(record, accuracy, [loss, RANDOM])
+
+    again.change(change)
+    record = read_record(again.path)
+    assert record.accuracy == accuracy
+    assert record.warnings == [RANDOM, loss]
+    assert [each.warnings for each in record.rounds] == [["random-weights", "accuracy-loss"]] * 2
+    assert record.latency_ms is not None
+    assert record.latency_ms.p90 == 11.5
+    third = _progress(tmp_path, 2)
+    third.change(change)
+    assert third.record == record
+    for folder in (again.path.parent, again.folder(1), again.folder(2)):
+        assert [path.name for path in folder.glob("record.try-*")] == ["record.try-1.json"]
+
+
+def test_an_accuracy_that_fails_again_changes_nothing(tmp_path: Path) -> None:
+    record = _ok(1, 10.0, warnings=[Note(code="accuracy-failed", text="killed")])
+    assert with_accuracy(record, None, [Note(code="accuracy-failed", text="killed again")]) is record
+    whole = _ok(1, 10.0)
+    assert with_accuracy(whole, Accuracy(top1=1, top5=1, n=1, dataset="d", preprocessing="p"), []) is whole
+
+
+@pytest.mark.parametrize(
+    ("percentile", "name"), [(0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (0.97, "p99"), (0.999, "max"), (None, "p90")]
+)
+def test_the_figure_judged_is_one_that_the_record_holds(percentile: float | None, name: str) -> None:
+    record = _ok(1, 10.0)
+    assert record.loadgen is not None
+    record = record.model_copy(update={"loadgen": record.loadgen.model_copy(update={"percentile": percentile})})
+    assert judged(record) == f"latency_ms.{name}"
+    assert figure_of(record, judged(record)) == (30.0 if name == "max" else 10.0)
+    offline = record.model_copy(update={"cell": Cell("m", "tflite", "fp32", "offline"), "samples_per_second": 7.0})
+    assert figure_of(offline, judged(offline)) == 7.0

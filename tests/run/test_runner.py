@@ -12,15 +12,30 @@ from typing import Any
 import psutil
 import pytest
 
+from edgeq.cli.run import _fell_short
 from edgeq.host.device import describe
+from edgeq.run import runner
+from edgeq.run.again import planned_anew
 from edgeq.run.job import MEASURED, WorkerJob
-from edgeq.run.record import FILE_NAME, Canary, Record, RunInfo, read_record, write_record
-from edgeq.run.runner import Runner, RunRequest, Watcher, planned_anew
+from edgeq.run.phases import OPERATORS, SATURATION
+from edgeq.run.record import (
+    FILE_NAME,
+    ArtifactInfo,
+    Canary,
+    LoadgenInfo,
+    Record,
+    RunInfo,
+    read_record,
+    write_record,
+)
+from edgeq.run.runner import Runner, RunRequest, Watcher
 from edgeq.run.store import RunFolder
+from edgeq.run.watchdog import Failure, work
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.names import STUDY_SCENARIOS, Cell
 from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile, load_profile
+from tests.manifests import manifest
 
 SINGLE = Cell("none", "null", "none", "single-stream")
 
@@ -292,6 +307,8 @@ def test_a_worker_killed_in_round_2_costs_that_round_alone(request_: Callable[..
     assert hit.rounds[1].reason.code == "killed"
     assert "round-lost" in {note.code for note in hit.warnings}
     assert hit.intervals["latency_ms.p90"].n == 2
+    assert _fell_short(hit), "edgeq run exits with 1"
+    assert not _fell_short(records["offline"])
     assert [each.status for each in records["offline"].rounds] == ["ok"] * 3
     watcher = At("none", "", _interrupt)
     resumed = {record.cell.scenario: record for record in Runner(replace(asked, resume=True), watcher).run()}
@@ -301,25 +318,112 @@ def test_a_worker_killed_in_round_2_costs_that_round_alone(request_: Callable[..
     assert resumed["offline"] == records["offline"]
 
 
+def _dying(
+    whole: Record, phase: str, **changes: Any
+) -> tuple[list[WorkerJob], Callable[[WorkerJob, str, Watcher], Failure]]:
+    """In the place of ``work``: leaves the measurement, and dies in ``phase``."""
+    jobs: list[WorkerJob] = []
+
+    def dies(job: WorkerJob, what: str, watcher: Watcher) -> Failure:
+        jobs.append(job)
+        write_record(job.folder / MEASURED, whole.model_copy(update={"run": job.run, "cell": job.cell, **changes}))
+        return Failure(Note(code="killed", text=f"the worker was killed (in phase '{phase}')"), phase)
+
+    return jobs, dies
+
+
 def test_a_worker_that_dies_of_telling_what_ran_keeps_its_measurement(
     request_: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = request_(scenarios=("single-stream",))
     (whole,) = Runner(asked, Watcher()).run()
-
-    def dies(job: WorkerJob, what: str, watcher: Watcher) -> Note:
-        write_record(job.folder / MEASURED, whole.model_copy(update={"run": job.run, "effective": None}))
-        return Note(code="killed", text="the worker was killed")
-
-    monkeypatch.setattr("edgeq.run.runner.work", dies)
-    runner = Runner(asked, Watcher())
-    (record,) = runner.run()
+    _, dies = _dying(whole, "reading what ran", effective=None)
+    monkeypatch.setattr(runner, "work", dies)
+    run = Runner(asked, Watcher())
+    (record,) = run.run()
     assert (record.status, record.latency_ms) == ("ok", whole.latency_ms)
     (note,) = [note for note in record.warnings if note.code == "cut-short"]
     assert "the worker was killed" in note.text
     assert record.rounds[0].warnings[-1] == "cut-short"
-    assert read_record(runner.folder.record(SINGLE)) == record
-    assert not list(runner.folder.path.rglob(MEASURED))
+    assert read_record(run.folder.record(SINGLE)) == record
+    assert not list(run.folder.path.rglob(MEASURED))
+
+
+@pytest.mark.parametrize(("phase", "what"), [(OPERATORS, "profile"), (SATURATION, "probe")])
+def test_what_killed_a_worker_is_told_and_not_asked_for_again(
+    request_: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch, phase: str, what: str
+) -> None:
+    asked = request_(scenarios=("single-stream", "multi-stream"), rounds=2)
+    (whole, _) = Runner(replace(asked, rounds=1), Watcher()).run()
+    jobs, dies = _dying(whole, phase)
+    monkeypatch.setattr(runner, "work", dies)
+    records = Runner(asked, Watcher()).run()
+    assert [getattr(job, "operators" if what == "profile" else what) for job in jobs] == [True, False, False, False]
+    asked_first = next(record for record in records if record.cell == jobs[0].cell)
+    (note,) = [note for note in asked_first.warnings if note.code == f"no-{what}"]
+    assert f"phase '{phase}'" in note.text
+    assert "in round" not in note.text
+    told = [f"no-{what}" in {note.code for note in record.warnings} for record in records]
+    assert told == [True, True] if what == "probe" else any(told), "every cell says why it has no probe"
+
+
+def test_a_measurement_whose_runner_was_killed_is_taken_over(request_: Callable[..., RunRequest]) -> None:
+    asked = request_(scenarios=("single-stream", "offline"))
+    first = Runner(asked, Watcher())
+    whole, _ = first.run()
+    path = first.folder.record(SINGLE)
+    path.rename(path.with_name(MEASURED))  # as it lies while the worker profiles
+    watcher = At("none", "", _interrupt)
+    record, _ = Runner(replace(asked, resume=True), watcher).run()
+    assert [each.cell for each in watcher.records] == [SINGLE]
+    assert (record.status, record.latency_ms, record.run) == ("ok", whole.latency_ms, whole.run)
+    assert record.rounds[0].warnings[-1] == "cut-short"
+    assert read_record(path) == record
+    assert not path.with_name(MEASURED).exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run": RunInfo(id="another", profile="quick", title="t", started="now", order=0)},
+        {"cell": replace(SINGLE, scenario="multi-stream")},
+        {"artifact": ArtifactInfo.of(manifest(), "a.tflite")},
+        {"status": "invalid", "reason": Note(code="loadgen-invalid", text="too short")},
+    ],
+    ids=["another run", "another cell", "another artifact", "invalid"],
+)
+def test_another_measurement_is_not_taken_over(request_: Callable[..., RunRequest], changes: dict[str, Any]) -> None:
+    asked = request_(scenarios=("single-stream",))
+    first = Runner(asked, Watcher())
+    (whole,) = first.run()
+    path = first.folder.record(SINGLE)
+    write_record(path.with_name(MEASURED), whole.model_copy(update=changes))
+    path.unlink()
+    (record,) = Runner(replace(asked, resume=True), Watcher()).run()
+    assert record.status == "ok"
+    assert record.latency_ms != whole.latency_ms
+    assert "cut-short" not in {note.code for note in record.warnings}
+
+
+def test_an_interrupt_after_the_measurement_keeps_it(
+    request_: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = request_(scenarios=("single-stream",))
+    (whole,) = Runner(asked, Watcher()).run()
+    interrupted = Runner(asked, Watcher())
+    path = interrupted.folder.record(SINGLE)
+
+    def stopped(*_: Any) -> None:
+        info = whole.run.model_copy(update={"id": interrupted.folder.id})
+        write_record(path.with_name(MEASURED), whole.model_copy(update={"run": info}))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("edgeq.run.watchdog._watch", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.run()
+    (record,) = Runner(replace(asked, resume=True), Watcher()).run()
+    assert (record.status, record.latency_ms) == ("ok", whole.latency_ms)
 
 
 def test_a_cell_that_is_not_offered_is_skipped_once_for_all_rounds(request_: Callable[..., RunRequest]) -> None:
@@ -349,20 +453,58 @@ def test_another_number_of_rounds_is_another_run(request_: Callable[..., RunRequ
         Runner(request_(scenarios=("offline",), rounds=3, resume=True), Watcher())
 
 
-@pytest.mark.parametrize(("scenario", "samples"), [("single-stream", 400), ("multi-stream", 400), ("offline", 400)])
-def test_a_run_that_used_up_its_queries_is_planned_by_its_own_rate(scenario: str, samples: int, blink: Profile) -> None:
-    invalid = Record(
-        cell=replace(SINGLE, scenario=scenario), status="invalid", reason=Note(code="loadgen-invalid", text="too short"),
-        run=RunInfo(id="r", profile="quick", title="t", started="now", order=0), samples=samples, duration_s=0.08,
-        canary=Canary(ms_per_sample=1.0, n=5, estimate_s=0.1),
-    )  # fmt: skip
-    again = planned_anew(invalid, blink)
+def _invalid(scenario: str, settings: dict[str, Any], **changes: Any) -> Record:
+    """400 samples in 80 of 100 ms, by a plan of 1 ms a sample."""
+    in_force = {"target_qps": 1000.0, "min_duration_ms": 100, "samples_per_query": 1, **settings}
+    fields: dict[str, Any] = {
+        "cell": replace(SINGLE, scenario=scenario), "status": "invalid",
+        "reason": Note(code="loadgen-invalid", text="too short"), "samples": 400, "duration_s": 0.08,
+        "run": RunInfo(id="r", profile="quick", title="t", started="now", order=0),
+        "loadgen": LoadgenInfo(version="6", scenario="S", valid=False, settings=in_force),
+        "canary": Canary(ms_per_sample=0.001, n=5, estimate_s=0.1),
+    }  # fmt: skip
+    return Record(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("scenario", "settings"),
+    [
+        ("single-stream", {}),
+        ("multi-stream", {"target_qps": 125.0, "samples_per_query": 8}),
+        ("offline", {"samples_per_query": 400}),
+    ],
+)
+def test_a_run_that_used_up_its_queries_is_planned_by_its_own_rate(scenario: str, settings: dict[str, Any]) -> None:
+    again = planned_anew(_invalid(scenario, settings))  # its canary was faster than the run: it is the plan that counts
     assert again is not None
     assert again["ms_per_sample"] == pytest.approx(0.2)
-    assert [note.code for note in again["warnings"]] == ["planned-anew"]
-    long_enough, slow = {"duration_s": 0.1}, {"samples": 70}
-    for unlike in (long_enough, slow, {"canary": None}, {"samples": None}, {"status": "failed"}):
-        assert planned_anew(invalid.model_copy(update=unlike), blink) is None
+    (note,) = again["warnings"]
+    assert note.code == "planned-anew"
+    assert "planned were 1 ms a sample" in note.text
+    for unlike in ({"duration_s": 0.1}, {"samples": 70}, {"samples": None}, {"loadgen": None}, {"status": "failed"}):
+        assert planned_anew(_invalid(scenario, settings, **unlike)) is None
+    assert planned_anew(_invalid(scenario, {**settings, "min_duration_ms": 80})) is None, "shortened by the plan"
+
+
+def test_a_system_faster_than_planned_is_planned_anew_and_then_valid(
+    request_: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[[WorkerJob, str, Watcher], Failure | None] = work
+    jobs: list[WorkerJob] = []
+
+    def slow_plan(job: WorkerJob, what: str, watcher: Watcher) -> Failure | None:
+        jobs.append(job)
+        # A plan of 5 samples a millisecond: with no model behind it, LoadGen runs out of samples too soon.
+        return real(job if len(jobs) > 1 else job.model_copy(update={"ms_per_sample": 0.2}), what, watcher)
+
+    monkeypatch.setattr(runner, "work", slow_plan)
+    (record,) = Runner(request_(scenarios=("single-stream",)), Watcher()).run()
+    assert len(jobs) in (2, 3), "LoadGen gets twice the queries, but so short a run may be a slow one"
+    assert record.status == "ok", record.reason
+    assert "planned-anew" in {note.code for note in record.warnings}
+    assert record.loadgen is not None
+    assert jobs[-1].ms_per_sample is not None
+    assert record.loadgen.settings["target_qps"] == pytest.approx(1e3 / jobs[-1].ms_per_sample, rel=1e-3)
 
 
 def test_a_run_from_before_there_were_rounds_is_resumed_as_one_round(request_: Callable[..., RunRequest]) -> None:

@@ -36,7 +36,7 @@ def test_a_device_that_computes_something_else_is_told_before_it_is_timed() -> N
         check_output(found, expected, manifest(check=exported))
     assert caught.value.code == "output-differs"
     _, notes = check_output(found, expected, manifest(scheme="int8-static", check=exported))
-    assert [note.code for note in notes] == ["output-differs"]
+    assert [note.code for note in notes] == ["output-differs", "low-agreement"]
     with pytest.raises(EdgeqError):  # the dead output of the thread
         check_output(np.zeros_like(expected), expected, manifest(scheme="int8-static", check=exported))
 
