@@ -14,6 +14,7 @@ from rich.text import Text
 
 from edgeq.report.document import Report, Section
 from edgeq.report.frames import plain
+from edgeq.report.gating import GATING
 from edgeq.report.table import PAGE, Table
 
 
@@ -101,12 +102,31 @@ def show(report: Report, console: Console) -> None:
             console.print(Text(f"> {answer.text}", style="bold green" if answer.sure else ""))
 
 
+#: In a terminal, notes of one code beyond so many are told by one of them: a noisy machine gives every cell its own.
+_MOST_ALIKE = 3
+#: Not these: each says something of its cell that a reader must know.
+_EACH_COUNTS = {*GATING, "saturation", "slower-than-fp32"}
+
+
+def _note_lines(table: Table) -> Iterable[str]:
+    by_code: dict[str, list[Sequence[str]]] = {}
+    for row in table.rows:
+        by_code.setdefault(row[1], []).append(row)
+    for code, rows in by_code.items():
+        shown = rows if len(rows) <= _MOST_ALIKE or code in _EACH_COUNTS else rows[:1]
+        for mark, _, what, where, todo in shown:
+            yield f"{mark} {code} ({where}): {what}" + ("" if todo == "-" else f" -> {todo}")
+        if len(shown) < len(rows):
+            others = "; ".join(row[3] for row in rows[1:])
+            yield f"{rows[0][0]} {code}, likewise in {len(rows) - 1} more, in their own words in report.md: {others}"
+
+
 def show_table(table: Table, console: Console) -> None:
     """Prints one table, without the columns that the terminal is too narrow for, which it names."""
     console.print(Text(f"\n{table.title}", style="bold"))
     if table.kind == "notes":
-        for mark, code, what, where, todo in table.rows:
-            console.print(Text(f"{mark} {code} ({where}): {what}" + ("" if todo == "-" else f" -> {todo}")))
+        for line in _note_lines(table):
+            console.print(Text(line))
         return
     console.print(Text(table.context, style="dim"))
     kept = _fitting(table, console.width)

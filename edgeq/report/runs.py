@@ -51,14 +51,19 @@ class Run:
 
     @property
     def dates(self) -> tuple[datetime, datetime] | None:
-        """When its first and its last cell started; None without a record."""
-        moments = [moment for record in self.records.values() if (moment := _moment(record.run.started))]
+        """When its first and its last turn started; None without a record."""
+        started = [text for record in self.records.values() for text in _starts(record)]
+        moments = [moment for text in started if (moment := _moment(text))]
         return (min(moments), max(moments)) if moments else None
 
     @property
     def when(self) -> float:
         """For "the newest": when its last cell started, else when its folder was written (seconds since 1970)."""
         return self.dates[1].timestamp() if self.dates else self.path.stat().st_mtime
+
+
+def _starts(record: Record) -> list[str]:
+    return [record.run.started, *(each.started for each in record.rounds)]
 
 
 def load_runs(results: Path, named: Sequence[Path] | None = None) -> list[Run]:

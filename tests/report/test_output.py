@@ -15,7 +15,8 @@ from rich.console import Console
 from edgeq.report import require
 from edgeq.report.numbers import TO
 from edgeq.report.output import as_json, build, print_report, write_report
-from edgeq.report.render import escape
+from edgeq.report.render import escape, show_table
+from edgeq.report.table import Table
 from edgeq.report.wording import Answer, queries_for_interval
 from edgeq.run.intervals import within_run
 from edgeq.run.record import Interval, Record
@@ -455,3 +456,20 @@ def test_the_legend_names_the_fewest_queries_that_have_an_interval(quantile: flo
     count = queries_for_interval(quantile)
     assert within_run(np.arange(count, dtype=np.float64), 1.0, quantile) is not None
     assert within_run(np.arange(count - 1, dtype=np.float64), 1.0, quantile) is None
+
+
+def test_the_terminal_tells_many_alike_notes_by_one_of_them_but_each_that_counts(tmp_path: Path) -> None:
+    rows = [("[1]", "outliers", f"{n} % of the queries", f"cell {n}", "run again") for n in range(5)]
+    rows += [("[2]", "slower-than-fp32", f"{n} times as slow", f"cell {n}", "-") for n in range(5)]
+    notes = Table(
+        kind="notes", title="Notes", context="", header=("note", "code", "what", "bears on", "what to do"), rows=rows,
+        tags=[{}] * len(rows), text=frozenset(range(5)),
+    )  # fmt: skip
+    console = Console(width=200, file=io.StringIO())
+    show_table(notes, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line for line in lines if "outliers" in line] == [
+        "[1] outliers (cell 0): 0 % of the queries -> run again",
+        "[1] outliers, likewise in 4 more, in their own words in report.md: cell 1; cell 2; cell 3; cell 4",
+    ]
+    assert sum("times as slow" in line for line in lines) == 5
