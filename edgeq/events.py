@@ -8,11 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+from pydantic import BaseModel
+
+from edgeq.spec.errors import EdgeqError
 
 _FD = "EDGEQ_EVENTS_FD"
 
@@ -32,6 +36,24 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+Job = TypeVar("Job", bound=BaseModel)
+
+
+def serve(argv: Sequence[str], kind: type[Job], work: Callable[[Job], None]) -> int:
+    """The main of a child: reads the job that ``argv[1]`` names, does it, and tells the parent an ``EdgeqError``.
+
+    Returns the exit code: 0, or 1 where an error was told.
+    """
+    die_with_parent()
+    job = kind.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
+    try:
+        work(job)
+    except EdgeqError as error:
+        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
+        return 1
+    return 0
 
 
 @dataclass(eq=False)

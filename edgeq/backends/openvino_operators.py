@@ -11,7 +11,7 @@ from edgeq.artifact import Manifest
 from edgeq.backends import openvino_graph
 from edgeq.backends.openvino import OpenVINOSession
 from edgeq.backends.openvino_graph import Node
-from edgeq.backends.operators import alternate, is_depthwise, timed
+from edgeq.backends.operators import alternate, in_turn, is_depthwise, timed
 from edgeq.backends.session import Array, SessionOptions
 from edgeq.operators import Group, OperatorProfile, OperatorTime, profile_of
 
@@ -53,20 +53,19 @@ class _Pair:
     """``edgeq.backends.operators.Profiled``."""
 
     def __init__(self, plain: OpenVINOSession, profiled: _Profiled, samples: Array) -> None:
-        self._plain, self._profiled, self._samples = plain, profiled, samples
-        self._turn = 0
+        self._plain, self._profiled, self._samples = plain, profiled, in_turn(samples)
         self.ms: defaultdict[str, float] = defaultdict(float)
         self.kinds: dict[str, tuple[str, str]] = {}
 
     def plain(self, count: int) -> list[float]:
-        return timed(lambda: self._plain.infer(self._next()), count)
+        return timed(lambda: self._plain.infer(next(self._samples)), count)
 
     def profiled(self, count: int) -> list[float]:
         found: list[float] = []
         if count > 1:
-            self._profiled.infer(self._next())
+            self._profiled.infer(next(self._samples))
         for _ in range(count):
-            found += timed(lambda: self._profiled.infer(self._next()), 1)
+            found += timed(lambda: self._profiled.infer(next(self._samples)), 1)
             for counter in self._profiled.counters():
                 self.ms[counter.node_name] += counter.real_time.total_seconds() * 1e3
                 self.kinds[counter.node_name] = (counter.node_type, counter.exec_type)
@@ -74,11 +73,6 @@ class _Pair:
 
     def forget(self) -> None:
         self.ms.clear()
-
-    def _next(self) -> Array:
-        self._turn += 1
-        index = self._turn % len(self._samples)
-        return self._samples[index : index + 1]
 
 
 def profile_operators(

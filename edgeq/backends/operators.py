@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from edgeq.artifact import Layer
+from edgeq.backends.session import Array
 from edgeq.operators import Group
 
 #: Inferences with and without the profiler alternate in blocks of about so many seconds, at most so many inferences.
@@ -17,6 +19,11 @@ BLOCK_S, BLOCK_INFERENCES = 0.05, 50
 WARM_UP_INFERENCES, WARM_UP_SHARE = 3, 0.2
 
 _GROUPS: dict[str, Group] = {"conv": "convolution", "depthwise": "depthwise", "linear": "fully connected"}
+
+
+def in_turn(samples: Array) -> Iterator[Array]:
+    """Batches of one, ``[1, *shape]``, of ``samples`` ``[n, *shape]``, over and over."""
+    return (samples[index : index + 1] for index in itertools.cycle(range(len(samples))))
 
 
 class Profiled(Protocol):

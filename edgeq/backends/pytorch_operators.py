@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeq.artifact import Layer, Manifest
-from edgeq.backends.operators import alternate, group_of, timed
+from edgeq.backends.operators import alternate, group_of, in_turn, timed
 from edgeq.backends.pytorch import PytorchSession
 from edgeq.backends.pytorch_graph import Found, read_graph
 from edgeq.backends.session import Array, SessionOptions
@@ -48,8 +48,7 @@ class _Pair:
     """``edgeq.backends.operators.Profiled``: one session; ``torch.profiler`` around some of its inferences."""
 
     def __init__(self, session: PytorchSession, samples: Array) -> None:
-        self._session, self._samples = session, samples
-        self._turn = 0
+        self._session, self._samples = session, in_turn(samples)
         self.runs: list[list[Op]] = []
 
     def plain(self, count: int) -> list[float]:
@@ -72,9 +71,7 @@ class _Pair:
         self.runs.clear()
 
     def _infer(self) -> None:
-        self._turn += 1
-        index = self._turn % len(self._samples)
-        self._session.infer(self._samples[index : index + 1])
+        self._session.infer(next(self._samples))
 
 
 _MARK = "edgeq inference"

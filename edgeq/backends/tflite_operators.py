@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeq.artifact import Layer, Manifest
-from edgeq.backends.operators import alternate, group_of, timed
+from edgeq.backends.operators import alternate, group_of, in_turn, timed
 from edgeq.backends.session import Array, SessionOptions
 from edgeq.backends.tflite import TfliteSession
 from edgeq.backends.tflite_capi import CompiledModel, Event, no_profiler
@@ -31,30 +31,26 @@ class _Pair:
     """``edgeq.backends.operators.Profiled``: the measured interpreter, and LiteRT's compiled model of the same file."""
 
     def __init__(self, plain: TfliteSession, compiled: CompiledModel, samples: Array) -> None:
-        self._plain, self._compiled, self._samples = plain, compiled, samples
-        self._turn = 0
+        self._plain, self._compiled, self._samples = plain, compiled, in_turn(samples)
         self.events: list[list[Event]] = []
 
     def plain(self, count: int) -> list[float]:
-        return timed(lambda: self._plain.infer(self._next()), count)
+        return timed(lambda: self._plain.infer(next(self._samples)), count)
 
     def profiled(self, count: int) -> list[float]:
         found: list[float] = []
         if count > 1:
-            self._compiled.infer(self._next())
+            self._compiled.infer(next(self._samples))
         for _ in range(count):
             self.events.append(
-                self._compiled.profiled(lambda: found.extend(timed(lambda: self._compiled.infer(self._next()), 1)))
+                self._compiled.profiled(
+                    lambda: found.extend(timed(lambda: self._compiled.infer(next(self._samples)), 1))
+                )
             )
         return found
 
     def forget(self) -> None:
         self.events.clear()
-
-    def _next(self) -> Array:
-        self._turn += 1
-        index = self._turn % len(self._samples)
-        return self._samples[index : index + 1]
 
 
 def profile_operators(

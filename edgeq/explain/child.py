@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,7 @@ from edgeq.backends import open_session, preload, profile_operators
 from edgeq.backends.session import Array, SessionOptions
 from edgeq.data.layout import to_layout
 from edgeq.data.samples import open_samples
-from edgeq.events import die_with_parent, emit
-from edgeq.spec.errors import EdgeqError
+from edgeq.events import emit, serve
 
 
 class ExplainJob(BaseModel):
@@ -92,15 +91,12 @@ def _samples(job: ExplainJob, manifest: Manifest) -> Array:
     return samples
 
 
-def main(argv: list[str]) -> int:
-    die_with_parent()
-    job = ExplainJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
-    try:
-        {"profile": profile, "layers": layers}[job.task](job)
-    except EdgeqError as error:
-        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
-        return 1
-    return 0
+def _work(job: ExplainJob) -> None:
+    {"profile": profile, "layers": layers}[job.task](job)
+
+
+def main(argv: Sequence[str]) -> int:
+    return serve(argv, ExplainJob, _work)
 
 
 if __name__ == "__main__":

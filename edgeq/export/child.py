@@ -7,11 +7,11 @@ is written last. What fails, fails alone.
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ from edgeq.artifact import (
 )
 from edgeq.backends import installed, open_session
 from edgeq.backends.session import SessionOptions
-from edgeq.events import die_with_parent, emit
+from edgeq.events import emit, serve
 from edgeq.export.check import check
 from edgeq.export.family import Built, Exporter, FloatSource, Recipe
 from edgeq.export.judge import Artifact
@@ -284,19 +284,16 @@ def remove_artifact(manifest: Path) -> None:
             file.unlink()
 
 
-def main(argv: list[str]) -> int:
-    die_with_parent()
-    job = FamilyJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
-    try:
-        family = Family(job)
-        for scheme in job.schemes:
-            emit("start", scheme=scheme)
-            manifest = family.export(scheme)
-            emit("done", scheme=scheme, manifest=manifest.model_dump(mode="json", by_alias=True))
-    except EdgeqError as error:
-        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
-        return 1
-    return 0
+def _work(job: FamilyJob) -> None:
+    family = Family(job)
+    for scheme in job.schemes:
+        emit("start", scheme=scheme)
+        manifest = family.export(scheme)
+        emit("done", scheme=scheme, manifest=manifest.model_dump(mode="json", by_alias=True))
+
+
+def main(argv: Sequence[str]) -> int:
+    return serve(argv, FamilyJob, _work)
 
 
 if __name__ == "__main__":

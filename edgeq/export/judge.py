@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -22,9 +21,8 @@ from edgeq.artifact import Manifest, read_manifest
 from edgeq.backends import open_session
 from edgeq.backends.session import Session, SessionOptions
 from edgeq.data.samples import SampleSet, open_samples
-from edgeq.events import die_with_parent, emit
+from edgeq.events import emit, serve
 from edgeq.files import atomic_path
-from edgeq.spec.errors import EdgeqError
 
 Classes = npt.NDArray[np.int64]
 Artifact = tuple[Manifest, Path]
@@ -85,25 +83,22 @@ def medians_ms(artifacts: list[Artifact], samples: SampleSet, options: SessionOp
             session.close()
 
 
-def main(argv: list[str]) -> int:
-    die_with_parent()
-    job = JudgeJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
-    try:
-        manifest = read_manifest(job.manifest)
-        samples = open_samples(job.samples)
+def _work(job: JudgeJob) -> None:
+    manifest = read_manifest(job.manifest)
+    samples = open_samples(job.samples)
 
-        def told(done: int) -> None:
-            if done == samples.count or done % 25 == 0:
-                emit("progress", what="judging", done=done, total=samples.count)
+    def told(done: int) -> None:
+        if done == samples.count or done % 25 == 0:
+            emit("progress", what="judging", done=done, total=samples.count)
 
-        file = job.manifest.parent / manifest.files[0].name
-        found = classes_of((manifest, file), samples, SessionOptions(threads=job.threads), told)
-        with atomic_path(job.out) as temporary:
-            np.save(temporary, found)
-    except EdgeqError as error:
-        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
-        return 1
-    return 0
+    file = job.manifest.parent / manifest.files[0].name
+    found = classes_of((manifest, file), samples, SessionOptions(threads=job.threads), told)
+    with atomic_path(job.out) as temporary:
+        np.save(temporary, found)
+
+
+def main(argv: Sequence[str]) -> int:
+    return serve(argv, JudgeJob, _work)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgeq.artifact import CalibrationInfo, Layer, Reference, SelectionInfo, WeightsInfo, artifacts_dir
 from edgeq.data.calibration import CalibrationSet, choose_calibration, choose_selection
 from edgeq.data.samples import SampleSet, open_samples
-from edgeq.events import die_with_parent, emit
+from edgeq.events import emit, serve
 from edgeq.files import atomic_path, sha256_file, sha256_json, write_json
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import ModelSpec, load_model
@@ -217,16 +218,13 @@ def _save_npz(path: Path, **arrays: Any) -> None:
         np.savez(stream, **arrays)
 
 
-def main(argv: list[str]) -> int:
-    die_with_parent()
-    job = PrepareJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
-    try:
-        prepared = prepare(job)
-    except EdgeqError as error:
-        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code, exit_code=error.exit_code)
-        return 1
+def _work(job: PrepareJob) -> None:
+    prepared = prepare(job)
     emit("prepared", warnings=[note.model_dump() for note in prepared.warnings])
-    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    return serve(argv, PrepareJob, _work)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ only its child along (trap 19), and becomes a note with advice.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -22,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from edgeq import __version__
 from edgeq.backends import installed, preload, probes
 from edgeq.data.cache import cache_dir
-from edgeq.events import Child, cause_of_death, die_with_parent, emit
+from edgeq.events import Child, cause_of_death, emit, serve
 from edgeq.files import sha256_file, sha256_json, write_json
 from edgeq.host.memory import oom_kills
 from edgeq.host.threads import environment
@@ -247,19 +246,16 @@ def info(probed: probes.Probed) -> ProbeInfo:
     return ProbeInfo(recipe=probed.recipe, expected=probed.expected, found=found, ok=probed.ok)
 
 
+def _work(job: ProbingJob) -> None:
+    preload(job.backend)
+    for name in job.names:
+        emit("phase", name=name)
+        emit("found", value=run(job.backend, name, job.threads).model_dump(mode="json"))
+
+
 def main(argv: Sequence[str]) -> int:
     """Exit code 0 with every probe told of, 1 with the error told to the parent."""
-    die_with_parent()
-    job = ProbingJob.model_validate(json.loads(Path(argv[1]).read_text(encoding="utf-8")))
-    try:
-        preload(job.backend)
-        for name in job.names:
-            emit("phase", name=name)
-            emit("found", value=run(job.backend, name, job.threads).model_dump(mode="json"))
-    except EdgeqError as error:
-        emit("error", what=error.what, why=error.why, hint=error.hint, code=error.code)
-        return 1
-    return 0
+    return serve(argv, ProbingJob, _work)
 
 
 if __name__ == "__main__":
