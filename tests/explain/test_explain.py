@@ -33,6 +33,7 @@ from edgeq.operators import OperatorProfile
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import Cell
 from tests.export.exported import export
+from tests.model_folders import model_toml
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
@@ -40,22 +41,7 @@ pytest.importorskip("torch")
 #: Notes that a busy test machine may give.
 LOAD = {"busy-neighbour", "unsteady"}
 
-SPEC = """
-name = "small"
-title = "Small"
-input_shape = [3, 32, 32]
-classes = 10
-macs = 1
-parameters = 1
-[source]
-package = "nowhere"
-constructor = "small"
-[preprocess]
-resize = 32
-crop = 32
-mean = [0, 0, 0]
-std = [1, 1, 1]
-"""
+SPEC = model_toml("small", "nowhere", "small", mean=0, std=1)
 
 
 @pytest.fixture(scope="module")

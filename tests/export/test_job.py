@@ -14,6 +14,7 @@ import pytest
 from edgeq.artifact import read_manifest
 from edgeq.export.job import Exported, ExportRequest, export
 from edgeq.spec.errors import EdgeqError
+from tests.model_folders import model_toml
 
 NET = """
 import torch
@@ -28,22 +29,7 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return self.fc(torch.relu(self.conv(x)).mean(dim=(2, 3)))
 """
-SPEC = """
-name = "net"
-title = "Net"
-input_shape = [3, 32, 32]
-classes = 10
-macs = 48680
-parameters = 314
-[source]
-package = "tiny_source"
-constructor = "Net"
-[preprocess]
-resize = 32
-crop = 32
-mean = [0.5, 0.5, 0.5]
-std = [0.5, 0.5, 0.5]
-"""
+SPEC = model_toml("net", "tiny_source", "Net", macs=48680, parameters=314)
 Make = Callable[..., ExportRequest]
 
 

@@ -18,6 +18,7 @@ from edgeq.export.job import ExportRequest, export
 from edgeq.export.sweep import Row, SweepRequest, sweep, total_rows
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.quantization import QuantizationOptions
+from tests.model_folders import model_toml
 
 torch = pytest.importorskip("torch")
 
@@ -36,22 +37,7 @@ class Net(torch.nn.Module):
         x = torch.relu(self.bad(torch.relu(self.stem(x))))
         return self.fc(x.mean(dim=(2, 3)))
 """
-SPEC = """
-name = "net"
-title = "Net"
-input_shape = [3, 32, 32]
-classes = 10
-macs = 28752
-parameters = 554
-[source]
-package = "tiny_source"
-constructor = "Net"
-[preprocess]
-resize = 32
-crop = 32
-mean = [0.5, 0.5, 0.5]
-std = [0.5, 0.5, 0.5]
-"""
+SPEC = model_toml("net", "tiny_source", "Net", macs=28752, parameters=554)
 IMAGES, CALIBRATED = 90, 8
 Make = Callable[..., ExportRequest]
 

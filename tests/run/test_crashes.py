@@ -21,23 +21,9 @@ from edgeq.run.runner import Runner, RunRequest, Watcher
 from edgeq.spec.note import Note
 from edgeq.spec.profile import load_profile
 from tests.export import exported
+from tests.model_folders import model_toml
 
-MODEL_TOML = """
-name = "small"
-title = "Small"
-input_shape = [3, 32, 32]
-classes = 10
-macs = 1
-parameters = 1
-[source]
-package = "nowhere"
-constructor = "small"
-[preprocess]
-resize = 32
-crop = 32
-mean = [0.5, 0.5, 0.5]
-std = [0.25, 0.25, 0.25]
-"""
+MODEL_TOML = model_toml("small", "nowhere", "small", std=0.25)
 CHECK = Check(n=4, sqnr_db=30, max_rel_error=0, top1_agreement=1, macs={}, quantized_macs=1, size_ratio=None)
 EXPORTS_WARNING = Note(code="low-agreement", text="said by the exporter")
 
