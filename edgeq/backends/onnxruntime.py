@@ -1,4 +1,4 @@
-"""ONNX Runtime on its CPU provider: one session, called by one thread (latency) or by several at once (throughput)."""
+"""ONNX Runtime on its CPU provider: one caller with all threads (latency), or several at once (throughput)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edgeq.artifact import InputInfo, Manifest
 from edgeq.backends import onnxruntime_profile
+from edgeq.backends.batches import Batches, collect
 from edgeq.backends.macs import shares
-from edgeq.backends.pool import StreamPool
-from edgeq.backends.session import Array, Done, Effective, SessionOptions
+from edgeq.backends.session import Array, Done, Effective, SessionOptions, refuse_batch
 from edgeq.spec.errors import EdgeqError
 
 if TYPE_CHECKING:
@@ -49,19 +47,22 @@ def session_options(intra: int) -> onnxruntime.SessionOptions:
 
 
 class OnnxRuntimeSession:
-    """One ``InferenceSession``, whose ``run`` may be called by several threads at once.
-
-    ``streams`` callers and a pool of ``threads - streams`` helpers make ``threads`` in all.
-    """
+    """Streams of one thread each call one ``InferenceSession`` at once, which holds the weights once; streams of more
+    threads have a session each, as the threads of one session serve all its callers alike."""
 
     def __init__(self, manifest: Manifest, path: Path, options: SessionOptions) -> None:
         import onnxruntime
 
+        refuse_batch(manifest.backend, manifest.scheme, options.batch)
         self._manifest, self._path = manifest, path
         self._streams = min(options.streams, options.threads)
-        self._options = session_options(options.threads - self._streams + 1)
+        intra = options.threads // self._streams
+        self._options = session_options(intra)
         try:
-            self._session = onnxruntime.InferenceSession(str(path), self._options, providers=_PROVIDERS)
+            self._sessions = [
+                onnxruntime.InferenceSession(str(path), self._options, providers=_PROVIDERS)
+                for _ in range(1 if intra == 1 else self._streams)
+            ]
         except Exception as error:  # Each of ONNX Runtime's errors derives from Exception alone.
             raise EdgeqError(
                 f"ONNX Runtime cannot load {path}",
@@ -69,9 +70,9 @@ class OnnxRuntimeSession:
                 "run: edgeq export, to write the artifact anew",
                 code="load-failed",
             ) from error
-        self._input_name = self._session.get_inputs()[0].name
-        self._output_names = [self._session.get_outputs()[0].name]
-        self._pool = StreamPool(self._streams)
+        self._input_name = self._sessions[0].get_inputs()[0].name
+        self._output_names = [self._sessions[0].get_outputs()[0].name]
+        self._batches = Batches(self._streams, options.batch, manifest.input.shape)
 
     @property
     def input(self) -> InputInfo:
@@ -82,23 +83,18 @@ class OnnxRuntimeSession:
         return self._manifest.classes
 
     def infer(self, batch: Array) -> Array:
-        """``Session.infer``. With several streams a batch is divided among them, sample by sample."""
-        if len(batch) == 1 or self._streams == 1:
-            return self._run(batch)
-        logits = np.empty((len(batch), self.classes), np.float32)
-
-        def keep(position: int, block: Array) -> None:
-            logits[position] = block[0]
-
-        self.infer_many(batch, keep)  # type: ignore[arg-type]
-        return logits
+        """``Session.infer``. With several streams a batch is divided among them."""
+        if len(batch) == 1 or (self._streams == 1 and self._batches.batch == 1):
+            return self._run(0, batch)
+        return collect(self, batch)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
-        """``Session.infer_many``. One sample a call: streams run side by side, never as a batch."""
-        self._pool.run(len(samples), lambda _, position: self._run(samples[position][None]), done)
+        """``Session.infer_many``."""
+        self._batches.run(samples, self._run, done)
 
-    def _run(self, batch: Array) -> Array:
-        logits: Array = self._session.run(self._output_names, {self._input_name: batch})[0]
+    def _run(self, stream: int, batch: Array) -> Array:
+        session = self._sessions[stream % len(self._sessions)]
+        logits: Array = session.run(self._output_names, {self._input_name: batch})[0]
         return logits
 
     def effective(self) -> Effective:
@@ -106,17 +102,18 @@ class OnnxRuntimeSession:
         intra = self._options.intra_op_num_threads
         nodes = onnxruntime_profile.run_once(self._path, session_options(intra), self.input.shape)
         macs, notes = shares(onnxruntime_profile.executed(nodes), self._manifest.layers)
-        used = self._session.get_session_options()
+        used = self._sessions[0].get_session_options()
         extra: dict[str, Any] = {
-            "providers": self._session.get_providers(),
+            "providers": self._sessions[0].get_providers(),
             "intra_op_num_threads": used.intra_op_num_threads,
             "graph_optimization_level": used.graph_optimization_level.name,
+            "sessions": len(self._sessions),
             "operators": onnxruntime_profile.operators(nodes),
         }
         return Effective(
-            threads=used.intra_op_num_threads - 1 + self._streams,
+            threads=used.intra_op_num_threads * self._streams,
             streams=self._streams,
-            batch=1,
+            batch=self._batches.batch,
             engine="MLAS",
             macs=macs,
             float_ops=onnxruntime_profile.float_ops(nodes) if self._manifest.scheme.startswith("int8") else {},
@@ -125,5 +122,5 @@ class OnnxRuntimeSession:
         )
 
     def close(self) -> None:
-        self._pool.close()
-        del self._session
+        self._batches.close()
+        del self._sessions

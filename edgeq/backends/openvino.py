@@ -1,4 +1,4 @@
-"""OpenVINO IR on the CPU plugin: one static-batch model, one request (latency) or several at once (throughput)."""
+"""OpenVINO IR on the CPU plugin: a model of a static batch, one request (latency) or several at once (throughput)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from edgeq.artifact import InputInfo, Manifest
 from edgeq.backends import openvino_graph
+from edgeq.backends.batches import Batches, collect
 from edgeq.backends.macs import shares
-from edgeq.backends.pool import StreamPool
-from edgeq.backends.session import Array, Done, Effective, SessionOptions
+from edgeq.backends.session import Array, Done, Effective, SessionOptions, refuse_batch
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
@@ -43,9 +43,10 @@ class OpenVINOSession:
     def __init__(self, manifest: Manifest, path: Path, options: SessionOptions) -> None:
         import openvino
 
+        refuse_batch(manifest.backend, manifest.scheme, options.batch)
         self._manifest, self._path = manifest, path
         self._core = openvino.Core()
-        self._config = self._hints(options)
+        self._config, self._batch = self._hints(options), options.batch
         self._warnings: list[Note] = []
         # With compressed convolution weights, the streams of one compiled model race for them while it is compiled: in 4
         # of 9 sessions every logit was wrong from the first on (2026.4.1, 2 streams), in none of 30 with a model a stream.
@@ -63,7 +64,7 @@ class OpenVINOSession:
         if options.streams > 1 and not apart:
             jobs = int(self._models[0].get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
         self._requests = [model.create_infer_request() for model in self._models for _ in range(jobs)]
-        self._pool = StreamPool(len(self._requests))
+        self._batches = Batches(len(self._requests), options.batch, manifest.input.shape, fixed=True)
 
     def _hints(self, options: SessionOptions) -> dict[str, Any]:
         # Streams beyond the threads are not made by the plugin; ask for what can be had.
@@ -89,13 +90,13 @@ class OpenVINOSession:
 
     def _compile(self) -> openvino.CompiledModel:
         try:
-            return self._core.compile_model(str(self._path), "CPU", self._config)
+            return self._core.compile_model(self._model(), "CPU", self._config)
         except RuntimeError as error:
             # Seen with ONEDNN_MAX_CPU_ISA=AVX2 on 2026.4.1: dynamic quantization is on by default but has no kernel.
             if self._manifest.scheme != "int8-dynamic" or _NO_PRIMITIVE not in str(error):
                 raise
             self._config |= _NO_DYNAMIC
-            compiled = self._core.compile_model(str(self._path), "CPU", self._config)
+            compiled = self._core.compile_model(self._model(), "CPU", self._config)
             self._warnings.append(
                 Note(
                     code="no-dynamic-quantization",
@@ -103,6 +104,12 @@ class OpenVINOSession:
                 )
             )
             return compiled
+
+    def _model(self) -> openvino.Model:
+        model = self._core.read_model(str(self._path))
+        if self._batch > 1:  # artifacts are exported for one sample
+            model.reshape([self._batch, *self._manifest.input.shape])
+        return model
 
     @property
     def input(self) -> InputInfo:
@@ -113,16 +120,8 @@ class OpenVINOSession:
         return self._manifest.classes
 
     def infer(self, batch: Array) -> Array:
-        """``Session.infer``. The model takes one sample at a time; a batch is divided among the streams."""
-        if len(batch) == 1:
-            return np.array(self._run(0, batch))
-        logits = np.empty((len(batch), self.classes), np.float32)
-
-        def keep(position: int, block: Array) -> None:
-            logits[position] = block[0]
-
-        self.infer_many(batch, keep)  # type: ignore[arg-type]
-        return logits
+        """``Session.infer``, as ``infer_many`` does it; one sample where calls take one, at once."""
+        return np.array(self._run(0, batch)) if len(batch) == 1 == self._batch else collect(self, batch)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         """``Session.infer_many``, one thread a request.
@@ -130,18 +129,18 @@ class OpenVINOSession:
         Not by ``AsyncInferQueue``: the end of its last callback may still want Python's lock when ``wait_all`` returns,
         and freeing the queue then hangs for ever (2026.4.1, seen in one of some hundred sessions). Threads are as fast.
         """
-        self._pool.run(len(samples), lambda stream, position: self._run(stream, samples[position][None]), done)
+        self._batches.run(samples, self._run, done)
 
-    def _run(self, stream: int, sample: Array) -> Array:
-        """Logits ``[1, classes]`` in the request's own memory, overwritten by its next run."""
-        logits: Array = self._requests[stream].infer([sample], share_inputs=True, share_outputs=True)[0]
+    def _run(self, stream: int, batch: Array) -> Array:
+        """Logits ``[n, classes]`` in the request's own memory, overwritten by its next run."""
+        logits: Array = self._requests[stream].infer([batch], share_inputs=True, share_outputs=True)[0]
         return logits
 
     def effective(self) -> Effective:
         """``Session.effective``. For compressed weights, compiles the model once more and runs both."""
         nodes = openvino_graph.read(self._models[0].get_runtime_model())
         dynamic = bool(openvino_graph.compressed(nodes)) and self._quantizes_at_run_time()
-        macs, notes = shares(openvino_graph.executed(nodes, dynamic), self._manifest.layers)
+        macs, notes = shares(openvino_graph.executed(nodes, dynamic), self._manifest.layers, self._batch)
         compiled = self._models[0]
         hints = (
             "INFERENCE_PRECISION_HINT",
@@ -162,7 +161,7 @@ class OpenVINOSession:
         return Effective(
             threads=sum(int(model.get_property("INFERENCE_NUM_THREADS")) for model in self._models),
             streams=sum(int(model.get_property("NUM_STREAMS")) for model in self._models),
-            batch=1,
+            batch=self._batch,
             engine="OpenVINO CPU plugin",
             macs=macs,
             float_ops=openvino_graph.float_ops(nodes, dynamic) if self._manifest.scheme.startswith("int8") else {},
@@ -173,12 +172,12 @@ class OpenVINOSession:
     def _quantizes_at_run_time(self) -> bool:
         """Whether linear layers quantize their activations: then, and only then, the logits differ from a twin's that
         is told not to. The runtime graph calls both kernels by the same name (2026.4.1)."""
-        twin = self._core.compile_model(str(self._path), "CPU", {**self._config, **_NO_DYNAMIC})
-        sample = np.random.default_rng(0).standard_normal((1, *self.input.shape), np.float32)
-        return not np.array_equal(self._run(0, sample), twin([sample])[0])
+        twin = self._core.compile_model(self._model(), "CPU", {**self._config, **_NO_DYNAMIC})
+        samples = np.random.default_rng(0).standard_normal((self._batch, *self.input.shape), np.float32)
+        return not np.array_equal(self._run(0, samples), twin([samples])[0])
 
     def close(self) -> None:
-        self._pool.close()
+        self._batches.close()
         del self._requests, self._models, self._core
 
 

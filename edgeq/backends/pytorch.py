@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgeq.artifact import InputInfo, Manifest
-from edgeq.backends.pool import StreamPool
+from edgeq.backends.batches import Batches, collect
 from edgeq.backends.pytorch_graph import macs_by_precision, read_graph
-from edgeq.backends.session import Array, Done, Effective, SessionOptions
+from edgeq.backends.session import Array, Done, Effective, SessionOptions, refuse_batch
 from edgeq.spec.errors import EdgeqError
 
 
@@ -24,6 +22,7 @@ class PytorchSession:
         """Raises ``EdgeqError`` as ``open_session`` does."""
         import torch
 
+        refuse_batch(manifest.backend, manifest.scheme, options.batch)
         self._torch, self._manifest, self._path = torch, manifest, path
         self._streams = max(1, options.streams)
         self._threads = max(1, options.threads // self._streams)
@@ -33,7 +32,7 @@ class PytorchSession:
         self._engine = _choose_engine(torch, manifest.details.get("engine"))
         torch.backends.quantized.engine = self._engine  # weights are packed for it while they load
         self._module = _load(torch, path)
-        self._pool = StreamPool(self._streams)
+        self._batches = Batches(self._streams, options.batch, manifest.input.shape)
 
     @property
     def input(self) -> InputInfo:
@@ -49,21 +48,14 @@ class PytorchSession:
         An int8-dynamic network takes one sample at a time: it quantizes a whole batch's activations by one scale, so
         that a sample's logits would depend on its neighbours.
         """
-        if len(batch) == 1 or (self._streams == 1 and self._manifest.scheme != "int8-dynamic"):
-            return self._run(batch)
-        result = np.empty((len(batch), self.classes), np.float32)
-
-        def keep(position: int, logits: Array) -> None:
-            result[position] = logits[0]
-
-        self.infer_many(list(batch), keep)
-        return result
+        alone = self._streams == 1 and self._batches.batch == 1 and self._manifest.scheme != "int8-dynamic"
+        return self._run(0, batch) if len(batch) == 1 or alone else collect(self, batch)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
-        """Infers all samples, one a stream at a time; see ``Session.infer_many``."""
-        self._pool.run(len(samples), lambda _stream, position: self._run(samples[position][np.newaxis]), done)
+        """Infers all samples on all streams; see ``Session.infer_many``."""
+        self._batches.run(samples, self._run, done)
 
-    def _run(self, batch: Array) -> Array:
+    def _run(self, _stream: int, batch: Array) -> Array:
         torch = self._torch
         with torch.inference_mode():
             logits: Array = self._module(torch.from_numpy(batch)).numpy()
@@ -92,7 +84,7 @@ class PytorchSession:
         return Effective(
             threads=torch.get_num_threads() * self._streams,
             streams=self._streams,
-            batch=1,
+            batch=self._batches.batch,
             engine=_engine_text(torch, set(macs), self._engine),
             macs=macs,
             float_ops=contents.float_ops if quantized else {},
@@ -101,7 +93,7 @@ class PytorchSession:
         )
 
     def close(self) -> None:
-        self._pool.close()
+        self._batches.close()
         self._module = None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeq.artifact import InputInfo
+from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
 Array = npt.NDArray[np.float32]
@@ -22,11 +23,29 @@ Done = Callable[[int, Array], None]
 class SessionOptions:
     """How a session uses the device.
 
-    ``streams`` samples are in flight at once in ``infer_many``; ``threads`` is the total, divided among the streams.
+    ``infer_many`` gives the framework ``batch`` samples a call, on each of ``streams`` streams at once; ``threads`` is the
+    total, divided among the streams.
     """
 
     threads: int
     streams: int = 1
+    batch: int = 1
+
+
+#: Where a batch does not give the logits that its samples give alone: ONNX Runtime and PyTorch take the scale of a tensor's
+#: activations over the whole batch, OpenVINO (2026.4.1) quantizes none where a linear layer has several rows.
+ONE_AT_A_TIME = frozenset((backend, "int8-dynamic") for backend in ("onnxruntime", "pytorch", "openvino"))
+
+
+def refuse_batch(backend: str, scheme: str, batch: int) -> None:
+    """Raises ``EdgeqError`` (code ``no-batch``) where a batch would change the logits of its samples."""
+    if batch > 1 and (backend, scheme) in ONE_AT_A_TIME:
+        raise EdgeqError(
+            f"{backend} takes one sample at a time in {scheme}",
+            "a sample's logits would not be those that it gives alone",
+            "use batch 1",
+            code="no-batch",
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,7 @@ class Session(Protocol):
         ...
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
-        """Infers all samples (each float32 ``[*input.shape]``), ``options.streams`` at a time.
+        """Infers all samples (each float32 ``[*input.shape]``), ``options.batch`` a call, on ``options.streams`` streams.
 
         Calls ``done(position, logits)`` for each finished block, from any thread, never two at the same time for the
         same position; returns when every sample is done. A failure in any stream, or of ``done`` itself, is raised here,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from edgeq.artifact import InputInfo, Manifest
+from edgeq.backends.batches import Batches, collect
 from edgeq.backends.macs import shares
-from edgeq.backends.pool import StreamPool
 from edgeq.backends.session import Array, Done, Effective, SessionOptions
 from edgeq.backends.tflite_graph import Graph, read_graph
 from edgeq.spec.errors import EdgeqError
@@ -23,7 +23,7 @@ _RUNTIMES = {"ai_edge_litert": "ai-edge-litert", "tflite_runtime": "tflite-runti
 
 
 class TfliteSession:
-    """One interpreter a stream, each with its share of the threads; artifacts have batch 1, so a batch is a loop."""
+    """One interpreter a stream, each with its share of the threads, resized to ``options.batch`` samples a call."""
 
     def __init__(self, manifest: Manifest, path: Path, options: SessionOptions) -> None:
         """Raises ``EdgeqError`` as ``open_session`` does."""
@@ -32,12 +32,13 @@ class TfliteSession:
         self._threads = max(1, options.threads // self._streams)
         make, self._runtime = _interpreter_class()
         _refuse_truncated(path, manifest)
-        self._interpreters = [_load(make, path, self._threads) for _ in range(self._streams)]
-        self._input_index = _tensor_index(self._interpreters[0], "input", (1, *manifest.input.shape), path)
-        self._output_index = _tensor_index(self._interpreters[0], "output", (1, manifest.classes), path)
+        size = options.batch
+        self._interpreters = [_load(make, path, self._threads, size) for _ in range(self._streams)]
+        self._input_index = _tensor_index(self._interpreters[0], "input", (size, *manifest.input.shape), path)
+        self._output_index = _tensor_index(self._interpreters[0], "output", (size, manifest.classes), path)
         if self._runtime.startswith("tflite-runtime") and self._graph().has_per_channel_hybrid_linear():
             raise _too_old(self._runtime, path)
-        self._pool = StreamPool(self._streams)
+        self._batches = Batches(self._streams, size, manifest.input.shape, fixed=True)
 
     @property
     def input(self) -> InputInfo:
@@ -48,26 +49,20 @@ class TfliteSession:
         return self._manifest.classes
 
     def infer(self, batch: Array) -> Array:
-        """Infers ``[n, *input.shape]`` sample by sample; with several streams, ``n`` samples run on all of them."""
-        if len(batch) == 1:
+        """Infers ``[n, *input.shape]`` as ``infer_many`` does; one sample where calls take one, at once."""
+        if len(batch) == 1 and self._batches.batch == 1:
             return self._run(0, batch)
-        result = np.empty((len(batch), self.classes), np.float32)
-
-        def keep(position: int, logits: Array) -> None:
-            result[position] = logits[0]
-
-        self.infer_many(list(batch), keep)
-        return result
+        return collect(self, batch)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
-        """Infers all samples, one a stream at a time; see ``Session.infer_many``."""
-        self._pool.run(len(samples), lambda stream, position: self._run(stream, samples[position][np.newaxis]), done)
+        """Infers all samples on all streams; see ``Session.infer_many``."""
+        self._batches.run(samples, self._run, done)
 
-    def _run(self, stream: int, sample: Array) -> Array:
+    def _run(self, stream: int, batch: Array) -> Array:
         # set_tensor is one memcpy. Writing through interpreter.tensor() is one too, and a view still alive at invoke()
         # makes the interpreter refuse to run. get_tensor copies, so the result is the caller's.
         interpreter = self._interpreters[stream]
-        interpreter.set_tensor(self._input_index, sample)
+        interpreter.set_tensor(self._input_index, batch)
         interpreter.invoke()
         logits: Array = interpreter.get_tensor(self._output_index)
         return logits
@@ -84,7 +79,6 @@ class TfliteSession:
             "delegated_nodes": len(delegated),
             "delegate_partitions": partitions,
             "threads_per_stream": self._threads,
-            "batch": "a batch is inferred sample by sample",
         }
         missed = sorted({node.op for node in nodes} - {node.op for node in delegated})
         if missed:
@@ -94,7 +88,7 @@ class TfliteSession:
         return Effective(
             threads=self._threads * self._streams,
             streams=self._streams,
-            batch=1,
+            batch=self._batches.batch,
             engine=_engine(len(delegated), len(nodes)),
             macs=macs,
             float_ops=graph.float_ops(),
@@ -107,7 +101,7 @@ class TfliteSession:
         return read_graph(interpreter._get_ops_details(), interpreter.get_tensor_details())
 
     def close(self) -> None:
-        self._pool.close()
+        self._batches.close()
         self._interpreters = []
 
 
@@ -148,9 +142,12 @@ def _refuse_truncated(path: Path, manifest: Manifest) -> None:
         raise _refused(path, f"{path.stat().st_size} bytes of {expected}")
 
 
-def _load(make: Any, path: Path, threads: int) -> Any:
+def _load(make: Any, path: Path, threads: int, batch: int) -> Any:
     try:
         interpreter = make(model_path=str(path), num_threads=threads)
+        if batch > 1:  # artifacts are exported for one sample
+            (tensor,) = interpreter.get_input_details()
+            interpreter.resize_tensor_input(tensor["index"], (batch, *tensor["shape"][1:]))
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError, OSError) as error:
         raise _refused(path, str(error)) from error

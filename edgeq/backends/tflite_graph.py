@@ -66,7 +66,11 @@ class Graph:
         return tuple(node for node in self.originals if id(node) in found)
 
     def executed(self) -> list[Executed]:
-        """Convolutions and linear layers, with the precision that computes each."""
+        """Convolutions and linear layers, with the precision that computes each, and the multiply-adds for one sample.
+
+        The leading dimension is the batch's and not counted: of an interpreter that was resized, tensors inside a delegate's
+        partition go on telling the size in the file.
+        """
         layers = [node for node in self.originals if node.op in _MAC_OPS]
         return [Executed(self._precision(node), self._node_macs(node)) for node in layers]
 
@@ -115,7 +119,7 @@ class Graph:
         return any(self.tensors[t].dtype in ("float32", "float16") for t in node.outputs)
 
     def _node_macs(self, node: Node) -> int:
-        weights, output = self.tensors[node.inputs[1]].shape, self.tensors[node.outputs[0]].shape
+        weights, output = self.tensors[node.inputs[1]].shape, self.tensors[node.outputs[0]].shape[1:]
         if node.op == "DEPTHWISE_CONV_2D":  # weights [1, kh, kw, channels]
             return math.prod(output) * weights[1] * weights[2]
         return math.prod(output) * math.prod(weights[1:])  # [out, kh, kw, in a group] or [out, in]

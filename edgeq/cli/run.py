@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from edgeq.cli import options
-from edgeq.cli.display import RunDisplay
 from edgeq.spec.errors import DONE, FELL_SHORT, RequestError
 from edgeq.spec.matrix import matrix
 from edgeq.spec.names import BACKENDS, NULL, SCENARIOS, SCHEMES, STUDY_SCENARIOS
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of synthetic samples, and of the order of the cells in each round.",
 )
+@click.option("--no-tuned", is_flag=True, help="Use the default threads, streams and batch, whatever edgeq tune found.")
 @click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
 @click.option("--list", "only_list", is_flag=True, help="List the cells, and why one can't be measured; run nothing.")
 @options.threads
@@ -74,6 +74,7 @@ def command(
     dataset: Path | None,
     rounds: int,
     seed: int,
+    no_tuned: bool,
     resume: bool,
     only_list: bool,
     threads: int | None,
@@ -90,6 +91,7 @@ def command(
     \b
     Example: edgeq run --model mobilenet_v2 --backend tflite --scheme fp32 --scheme int8-static
     """
+    from edgeq.cli.display import RunDisplay
     from edgeq.host import cpu, device
     from edgeq.run.runner import Runner, RunRequest
     from edgeq.spec.profile import load_profile
@@ -118,6 +120,7 @@ def command(
         rounds=rounds,
         seed=seed,
         resume=resume,
+        use_tuned=not no_tuned,
     )
     if only_list:
         for plan in matrix(request.models, request.backends, request.schemes, request.scenarios):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from edgeq.run.record import Accuracy, LoadgenInfo, RunInfo
+from edgeq.setting import Setting
 from edgeq.spec.names import Cell
 from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile
@@ -23,7 +24,7 @@ ACCURACY_DIR = "accuracy"
 class WorkerJob(BaseModel):
     """One child process's work: a cell's measurement, or (``accuracy``) an artifact's accuracy run."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     mode: Literal["performance", "accuracy"]
     cell: Cell
     manifest: Path | None
@@ -32,6 +33,9 @@ class WorkerJob(BaseModel):
     """Of the artifact that the run was planned with: another one in its place is not measured under its name."""
     target: str
     threads: int
+    """Allowed to the cell, whatever its setting makes of them."""
+    setting: Setting
+    tuned: bool = False
     profile: Profile
     samples: dict[str, Any]
     """Description of the sample set, for ``edgeq.data.samples.open_samples``."""
@@ -61,7 +65,7 @@ class WorkerJob(BaseModel):
 class AccuracyResult(BaseModel):
     """``accuracy.json``: outcome of an artifact's accuracy run; ``predictions`` are in ``predictions.npy``."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     status: Literal["ok", "skipped", "failed"]
     artifact_key: str
     reason: Note | None = None

@@ -19,7 +19,7 @@ from edgeq.run.record import OutputCheck, Record
 from edgeq.run.rounds import with_round
 from edgeq.run.steadiness import cpu_notes, query_notes
 from edgeq.run.trial import CHECK_LIMIT_S, HANG_FACTOR, Trial, megabytes
-from edgeq.spec.names import NULL
+from edgeq.spec.names import NULL, SINGLE_STREAM
 from edgeq.spec.note import Note
 
 #: Shares of the largest logit within which the output before and after the run must agree to be called the same.
@@ -48,7 +48,7 @@ def measure(job: WorkerJob, keep: Callable[[Record], None]) -> Record:
     expected, check = _check(trial, session, reference, before)
     outcome = trial.drive(session, samples, planning)
     _take(trial, outcome)
-    after = logits_of(session, reference[:1], many=trial.streams > 1)
+    after = logits_of(session, reference[:1], many=trial.scenario != SINGLE_STREAM)
     if check is not None:
         trial.known["output_check"] = check.model_copy(update={"stable": _same(after, expected[:1])})
     trial.known["peak_rss_mb"] = megabytes(memory.peak_rss())
@@ -68,9 +68,9 @@ def measure(job: WorkerJob, keep: Callable[[Record], None]) -> Record:
 
 def _check(trial: Trial, session: Session, reference: Array, first: Array) -> tuple[Array, OutputCheck | None]:
     """The reference samples' logits, and how far they lie from torch's."""
-    expected_s = trial.known["canary"].ms_per_sample / 1e3 * trial.streams * len(reference)
+    expected_s = trial.known["canary"].ms_per_sample / 1e3 * trial.at_once * len(reference)
     emit("phase", name="output check", limit_s=max(CHECK_LIMIT_S, HANG_FACTOR * expected_s))
-    found = logits_of(session, reference, many=trial.streams > 1)
+    found = logits_of(session, reference, many=trial.scenario != SINGLE_STREAM)
     trial.known["warmup"] += len(reference)
     if trial.manifest is None or trial.expected is None:
         return found, None

@@ -12,6 +12,7 @@ from edgeq.artifact import Manifest, find_manifest, read_manifest
 from edgeq.backends import installed
 from edgeq.run.record import Accuracy
 from edgeq.run.samples import ModelSamples, samples_for
+from edgeq.setting import Setting, default_setting, setting_for, tuning_key
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.matrix import Planned, matrix
 from edgeq.spec.names import NO_MODEL, NULL, Cell
@@ -41,6 +42,8 @@ class RunRequest:
     """Of synthetic samples, and of the order of the cells in each of several rounds."""
     rounds: int = 1
     resume: bool = False
+    use_tuned: bool = True
+    """Whether cells run with what ``edgeq tune`` found, where it did; else all run with the defaults."""
 
     def as_json(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed: everything that bears on the figures."""
@@ -95,12 +98,29 @@ class RunPlan:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The request and the samples' content: what a resumed run must have in common with the first."""
-        return self.request.as_json() | {"samples": {model: each.sha256 for model, each in self.samples.items()}}
+        """The request, the samples' content and the settings: what a resumed run must have in common with the first."""
+        return self.request.as_json() | {
+            "samples": {model: each.sha256 for model, each in self.samples.items()},
+            "settings": {str(plan.cell): self.setting(plan.cell)[0].words() for plan in self.planned},
+        }
+
+    def setting(self, cell: Cell) -> tuple[Setting, bool, list[Note]]:
+        """A cell's setting, whether it was tuned, and what there is to say of it (``edgeq.setting.setting_for``)."""
+        request = self.request
+        path, manifest = self.found.get(artifact_of(cell), (None, None))
+        if path is None or manifest is None or not request.use_tuned:
+            return default_setting(cell.scenario, request.threads, manifest), False, []
+        key = tuning_key(manifest, request.device, tuning_versions(cell.backend), request.threads)
+        return setting_for(path, manifest, cell.scenario, request.threads, key, request.device)
 
     def manifest(self, cell: Cell) -> Manifest | None:
         """The manifest of a cell's artifact, where there is one."""
         return self.found[artifact_of(cell)][1] if artifact_of(cell) in self.found else None
+
+
+def tuning_versions(backend: str) -> dict[str, str]:
+    """Versions that a tuned setting hangs on: the framework's and edgeq's."""
+    return {**installed(backend), "edgeq": __version__}
 
 
 def artifact_of(cell: Cell) -> Key:

@@ -15,12 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from edgeq.artifact import Check, FileEntry, Manifest, WeightsInfo
 from edgeq.files import write_json
 from edgeq.operators import OperatorProfile
+from edgeq.peaks import Peaks
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import Cell
 from edgeq.spec.note import Note
 
-SCHEMA = 2
-"""2 added rounds, intervals, the operator profile and the saturation probe; a record of schema 1 is read as one without."""
+SCHEMA = 3
+"""2 added rounds, intervals, the operator profile and the saturation probe; 3 the setting, the model's multiply-adds and the
+machine's peaks. A record of an older schema is read as one without."""
 FILE_NAME = "record.json"
 
 #: A top-1 more than this far below the same framework's fp32 is a loss: such a cell is shown, and not ranked (3 points).
@@ -30,7 +32,9 @@ Status = Literal["ok", "invalid", "skipped", "failed"]
 
 # JSON has no NaN and no infinity. A figure that is one is a mistake, to be found where it is made: refused in typed
 # fields, and not turned into null in free-form ones (pydantic's default), so that write_record can refuse it there.
-_STRICT = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants")
+_STRICT = ConfigDict(
+    extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants", defer_build=True
+)
 
 
 class RunInfo(BaseModel):
@@ -79,6 +83,8 @@ class ArtifactInfo(BaseModel):
     """Of the tools that exported it."""
     host: dict[str, Any] = Field(default_factory=dict)
     """The machine that exported it."""
+    macs: int | None = None
+    """Multiply-adds of the float model for one sample; None where its manifest lists no layers."""
 
     @classmethod
     def of(cls, manifest: Manifest, file: Path | str) -> ArtifactInfo:
@@ -96,6 +102,7 @@ class ArtifactInfo(BaseModel):
             details=manifest.details,
             versions=manifest.versions,
             host=manifest.host,
+            macs=sum(layer.macs for layer in manifest.layers) or None,
         )
 
 
@@ -105,6 +112,10 @@ class Requested(BaseModel):
     model_config = _STRICT
     threads: int
     streams: int
+    batch: int = 1
+    """Samples a call."""
+    setting: Literal["default", "tuned"] = "default"
+    """Where threads, streams and batch come from: ``tuned`` by ``edgeq tune`` for this artifact and device."""
     profile: str
     rounds: int = Field(default=1, ge=1)
     dataset: str | None = None
@@ -315,6 +326,8 @@ class Record(BaseModel):
     """Time by operator; measured once an artifact and run, with the session of its first cell."""
     probe: ProbeInfo | None = None
     """Of an int8 cell."""
+    peaks: Peaks | None = None
+    """The most multiply-adds a second that any library does on this device, by precision; None without a model."""
     warnings: list[Note] = Field(default_factory=list)
 
     @model_validator(mode="after")

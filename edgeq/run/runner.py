@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from edgeq.run.rounds import Step, steps, with_round
 from edgeq.run.store import create_run, resume_run, set_aside
 from edgeq.run.watchdog import Watcher, work
 from edgeq.spec.errors import EdgeqError, RequestError
-from edgeq.spec.names import NULL, Cell
+from edgeq.spec.names import NULL, OFFLINE, Cell
 from edgeq.spec.note import Note
 
 __all__ = ["RunRequest", "Runner", "Watcher"]
@@ -177,7 +177,7 @@ class Runner:
         """One turn of a cell in a worker of its own; in another one, where LoadGen ended a try too soon."""
         cell, progress = turn.plan.cell, self.progress[turn.plan.cell]
         judged = self._judged.get(artifact_of(cell), Judged())
-        warnings = [*self.plan.samples[cell.model].warnings, *thread_notes(self.request)]
+        warnings = [*self.plan.samples[cell.model].warnings, *thread_notes(self.request), *self.plan.setting(cell)[2]]
         manifest = self.plan.manifest(cell)
         if manifest is not None and cell.backend != NULL:
             warnings += [*manifest.warnings, *self._accuracy_notes(cell)]
@@ -237,6 +237,8 @@ class Runner:
     def _job(self, mode: Any, cell: Cell, folder: Path, info: RunInfo) -> WorkerJob:
         request, samples = self.request, self.plan.samples[cell.model]
         path, manifest = self.plan.found.get(artifact_of(cell), (None, None))
+        # An accuracy run is driven offline: the answers are the same, and it is the fastest.
+        setting, tuned, _ = self.plan.setting(replace(cell, scenario=OFFLINE) if mode == "accuracy" else cell)
         return WorkerJob(
             mode=mode,
             cell=cell,
@@ -244,6 +246,8 @@ class Runner:
             artifact_key=manifest.key if manifest else None,
             target=request.target,
             threads=request.threads,
+            setting=setting,
+            tuned=tuned,
             profile=request.profile,
             samples=samples.spec,
             dataset=samples.dataset,
@@ -271,9 +275,10 @@ class Runner:
     def _known(self, cell: Cell) -> dict[str, Any]:
         """What is known of a cell that was not measured."""
         request = self.request
+        setting, tuned, _ = self.plan.setting(cell)
         requested = Requested(
-            threads=request.threads,
-            streams=1 if cell.scenario == "single-stream" else request.threads,
+            **setting.model_dump(),
+            setting="tuned" if tuned else "default",
             profile=request.profile.name,
             rounds=request.rounds,
             dataset=self.plan.samples[cell.model].dataset,

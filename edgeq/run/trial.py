@@ -30,7 +30,7 @@ from edgeq.run.record import ArtifactInfo, Canary, HostStates, Requested
 from edgeq.run.steadiness import host_notes, neighbour_notes
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import NO_MODEL_SPEC
-from edgeq.spec.names import NULL
+from edgeq.spec.names import NULL, OFFLINE
 from edgeq.spec.note import Note
 from edgeq.spec.profile import MultiStream, Offline
 
@@ -56,18 +56,20 @@ class Trial:
     def __init__(self, job: WorkerJob) -> None:
         self.job, self.cell = job, job.cell
         # An accuracy run is driven offline: the answers are the same, and it is the fastest.
-        self.scenario = "offline" if job.mode == "accuracy" else job.cell.scenario
-        self.streams = 1 if self.scenario == "single-stream" else job.threads
+        self.scenario = OFFLINE if job.mode == "accuracy" else job.cell.scenario
+        self.setting = job.setting
         self.known: dict[str, Any] = {
             "device": job.device,
             "versions": _versions(self.cell.backend),
             "requested": Requested(
-                threads=job.threads,
-                streams=self.streams,
+                threads=self.setting.threads,
+                streams=self.setting.streams,
+                batch=self.setting.batch,
+                setting="tuned" if job.tuned else "default",
                 profile=job.profile.name,
                 rounds=job.rounds,
                 dataset=job.dataset,
-                environment=environment(job.threads),
+                environment=environment(job.setting.threads),
             ),
             "accuracy": job.accuracy,
         }
@@ -75,6 +77,11 @@ class Trial:
         self.manifest: Manifest | None = None
         self.file: Path | None = None
         self.expected: Array | None = None
+
+    @property
+    def at_once(self) -> int:
+        """Samples that the setting infers at once."""
+        return self.setting.streams * self.setting.batch
 
     def load(self) -> Session:
         """The artifact's session, once its files are found to be those that the run was planned with.
@@ -84,7 +91,7 @@ class Trial:
                 ``open_session`` raise.
         """
         emit("phase", name="load", limit_s=LOAD_LIMIT_S)
-        options = SessionOptions(threads=self.job.threads, streams=self.streams)
+        options = SessionOptions(**self.setting.model_dump())
         if self.cell.backend == NULL:
             return open_null(options, NO_MODEL_SPEC.input_shape, NO_MODEL_SPEC.classes)
         assert self.job.manifest is not None
@@ -127,9 +134,9 @@ class Trial:
         emit("phase", name="warm-up", limit_s=max(CHECK_LIMIT_S, 2 * budget))
         first_s = self.known["first_inference_ms"] / 1e3
         per_query, parallel = self._samples_per_query(first_s), 1
-        if first_s * per_query / self.streams > budget / 4:
-            # One more sample tells whether the cell fits its budget; a whole query might alone exceed it.
-            per_query, parallel = 1, self.streams
+        if first_s * per_query / self.setting.streams > budget / 4:
+            # One more call tells whether the cell fits its budget; a whole query might alone exceed it.
+            per_query, parallel = self.setting.batch, self.setting.streams
         samples = to_layout(reference, session.input.layout)
         settled = time_queries(session, [samples[index % len(samples)] for index in range(per_query)], budget / 4)
         self.known["warmup"] = 1 + settled.total * per_query
@@ -144,8 +151,8 @@ class Trial:
         """
         settings = self.job.profile.scenario(self.scenario)
         if isinstance(settings, Offline):
-            fill = math.ceil(CANARY_QUERY_S * self.streams / first_s)
-            return min(max(fill, CANARY_SAMPLES_A_STREAM * self.streams), CANARY_SAMPLES)
+            fill = math.ceil(CANARY_QUERY_S * self.setting.streams / first_s)
+            return min(max(fill, CANARY_SAMPLES_A_STREAM * self.setting.streams * self.setting.batch), CANARY_SAMPLES)
         return settings.samples_per_query if isinstance(settings, MultiStream) else 1
 
     def plan(self, canary: Canary, samples: SampleSet) -> Planning:

@@ -66,7 +66,7 @@ def work(job: WorkerJob, what: str, watcher: Watcher) -> Failure | None:
     job_file, log = job.folder / "job.json", job.folder / "worker.log"
     write_json(job_file, job.model_dump(mode="json", by_alias=True))
     oom = oom_kills()
-    child = Child.start("edgeq.run.worker", job_file, log, environment(job.threads))
+    child = Child.start("edgeq.run.worker", job_file, log, environment(job.setting.threads))
     try:
         return _watch(child, what, log, oom, watcher)
     except BaseException:

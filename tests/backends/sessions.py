@@ -17,9 +17,9 @@ def effective(exported: Exported, threads: int = 1, streams: int = 1) -> Effecti
         return session.effective()
 
 
-def check_inference(exported: Exported, streams: int) -> Array:
+def check_inference(exported: Exported, streams: int, batch_size: int = 1) -> Array:
     """``infer`` on one sample, on a batch, and ``infer_many`` give the same; returns the logits."""
-    options = SessionOptions(threads=2, streams=streams)
+    options = SessionOptions(threads=2, streams=streams, batch=batch_size)
     with closing(open_session(exported.manifest, exported.path, options)) as session:
         single = [session.infer(sample[None]) for sample in exported.samples]
         kept = single[0].copy()
@@ -56,3 +56,15 @@ def check_a_failing_sample(exported: Exported, streams: int) -> None:
     options = SessionOptions(2, streams)
     with closing(open_session(exported.manifest, exported.path, options)) as session, pytest.raises(Exception):  # noqa: B017, PT011
         session.infer_many(samples, lambda *_: None)
+
+
+def check_batches(exported: Exported, streams: int) -> None:
+    """Three samples a call give each sample's own logits, the last call's as well, and say so; macs add up all the same."""
+    alone = check_inference(exported, streams)
+    assert len(exported.samples) % 3, "the last call must be short of samples"
+    np.testing.assert_allclose(check_inference(exported, streams, 3), alone, rtol=1e-4, atol=1e-4)
+    with closing(open_session(exported.manifest, exported.path, SessionOptions(2, streams, 3))) as session:
+        found = session.effective()
+    assert found.batch == 3
+    assert [note.code for note in found.warnings if note.code == "macs-unaccounted"] == []
+    assert sum(found.macs.values()) == pytest.approx(1)

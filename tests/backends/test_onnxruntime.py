@@ -10,7 +10,13 @@ from edgeq.backends.onnxruntime_profile import executed, float_ops, parse
 from edgeq.backends.session import SessionOptions
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import SCHEMES
-from tests.backends.sessions import check_a_failing_done, check_a_failing_sample, check_inference, effective
+from tests.backends.sessions import (
+    check_a_failing_done,
+    check_a_failing_sample,
+    check_batches,
+    check_inference,
+    effective,
+)
 from tests.export.exported import Exported, export, sqnr_db
 
 pytest.importorskip("onnxruntime")
@@ -77,13 +83,15 @@ def test_dynamic_int8_leaves_depthwise_convolutions_in_float(artifacts: dict[str
 
 
 @pytest.mark.parametrize(
-    ("threads", "streams", "effective_streams"), [(1, 1, 1), (2, 1, 1), (2, 2, 2), (3, 2, 2), (1, 4, 1)]
+    ("threads", "streams", "expected"),
+    [(1, 1, (1, 1, 1)), (2, 1, (2, 1, 1)), (2, 2, (2, 2, 1)), (3, 2, (2, 2, 1)), (4, 2, (4, 2, 2)), (1, 4, (1, 1, 1))],
 )
 def test_threads_are_divided_among_streams(
-    artifacts: dict[str, Exported], threads: int, streams: int, effective_streams: int
+    artifacts: dict[str, Exported], threads: int, streams: int, expected: tuple[int, int, int]
 ) -> None:
+    """Threads, streams and sessions: streams of one thread share a session, and its weights."""
     found = effective(artifacts["fp32"], threads, streams)
-    assert (found.threads, found.streams) == (threads, effective_streams)
+    assert (found.threads, found.streams, found.extra["sessions"]) == expected
     assert found.extra["providers"] == ["CPUExecutionProvider"]
 
 
@@ -125,3 +133,15 @@ def test_a_matrix_product_quantized_on_the_way_is_int8_and_no_float_operator() -
     ])  # fmt: skip
     assert [(ran.precision, ran.macs) for ran in executed(nodes)] == [("int8", 24)]
     assert float_ops(nodes) == {"Add": 1}
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "int8-dynamic"])
+def test_samples_in_batches_keep_their_own_logits(artifacts: dict[str, Exported], scheme: str, streams: int) -> None:
+    check_batches(artifacts[scheme], streams)
+
+
+def test_a_batch_that_would_mix_its_samples_is_refused(artifacts: dict[str, Exported]) -> None:
+    exported = artifacts["int8-dynamic"]
+    with pytest.raises(EdgeqError, match="gives alone"):
+        open_session(exported.manifest, exported.path, SessionOptions(1, 1, 2))

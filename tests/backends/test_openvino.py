@@ -12,7 +12,13 @@ from edgeq.backends.openvino_graph import Node, executed, float_ops
 from edgeq.backends.session import SessionOptions
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import SCHEMES
-from tests.backends.sessions import check_a_failing_done, check_a_failing_sample, check_inference, effective
+from tests.backends.sessions import (
+    check_a_failing_done,
+    check_a_failing_sample,
+    check_batches,
+    check_inference,
+    effective,
+)
 from tests.export.exported import Exported, export, sqnr_db
 
 openvino = pytest.importorskip("openvino")
@@ -155,3 +161,15 @@ def test_a_cpu_without_a_dynamic_kernel_runs_without_and_says_so(
     with pytest.raises(EdgeqError) as caught:
         open_session(artifacts["fp32"].manifest, artifacts["fp32"].path, SessionOptions(1))
     assert caught.value.code == "load-failed"
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "int8-dynamic"])
+def test_samples_in_batches_keep_their_own_logits(artifacts: dict[str, Exported], scheme: str, streams: int) -> None:
+    check_batches(artifacts[scheme], streams)
+
+
+def test_a_batch_that_would_change_its_samples_is_refused(artifacts: dict[str, Exported]) -> None:
+    exported = artifacts["int8-dynamic"]
+    with pytest.raises(EdgeqError, match="gives alone"):
+        open_session(exported.manifest, exported.path, SessionOptions(1, 1, 2))

@@ -17,6 +17,7 @@ from edgeq.backends.pytorch_graph import Found, macs_by_precision
 from edgeq.backends.session import Effective, SessionOptions
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import SCHEMES
+from tests.backends.sessions import check_batches
 from tests.export.exported import Exported, export
 
 torch = pytest.importorskip("torch")
@@ -195,3 +196,15 @@ def test_layers_that_do_not_match_are_unknown_not_guessed() -> None:
         macs, notes = macs_by_precision(wrong, layers)
         assert macs == {"unknown": 1.0}
         assert [note.code for note in notes] == ["macs-unaccounted"]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "int8-dynamic"])
+def test_samples_in_batches_keep_their_own_logits(artifacts: dict[str, Exported], scheme: str, streams: int) -> None:
+    check_batches(artifacts[scheme], streams)
+
+
+def test_a_batch_that_would_mix_its_samples_is_refused(artifacts: dict[str, Exported]) -> None:
+    exported = artifacts["int8-dynamic"]
+    with pytest.raises(EdgeqError, match="gives alone"):
+        open_session(exported.manifest, exported.path, SessionOptions(1, 1, 2))

@@ -15,6 +15,7 @@ from edgeq.backends.tflite import TfliteSession, open_session
 from edgeq.backends.tflite_graph import Graph, Node, Tensor
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import SCHEMES
+from tests.backends.sessions import check_batches
 from tests.export.exported import Exported, export
 
 pytest.importorskip("ai_edge_litert")
@@ -234,3 +235,9 @@ def test_macs_are_counted_from_shapes() -> None:
     for layer in graph.executed():
         total[layer.precision] += layer.macs
     assert total == {"int8": 64 * 4 * 54, "fp32": 64 * 4 * 9}
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_samples_in_batches_keep_their_own_logits(artifacts: dict[str, Exported], scheme: str, streams: int) -> None:
+    check_batches(artifacts[scheme], streams)

@@ -16,6 +16,7 @@ from edgeq.run import aftermath
 from edgeq.run.job import WorkerJob
 from edgeq.run.record import Canary, RunInfo
 from edgeq.run.trial import Trial
+from edgeq.setting import Setting
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import NO_MODEL_SPEC
 from edgeq.spec.names import Cell
@@ -32,7 +33,7 @@ def trial(repo: Path, tmp_path: Path) -> Trial:
     found = Trial(
         WorkerJob(
             mode="performance", cell=Cell("m", "tflite", "int8-static", "single-stream"), manifest=None, artifact_key="k",
-            target="x86_64", threads=1, profile=load_profile(repo / "scenarios", "quick"),
+            target="x86_64", threads=1, setting=Setting(threads=1), profile=load_profile(repo / "scenarios", "quick"),
             samples=synthetic(NO_MODEL_SPEC, 1, 0).to_spec(), dataset=None, folder=tmp_path,
             run=RunInfo(id="r", profile="quick", title="t", started="now", order=0), device={},
         )

@@ -12,6 +12,7 @@ from edgeq.files import sha256_file
 from edgeq.host.device import describe
 from edgeq.run.job import WorkerJob
 from edgeq.run.trial import Trial
+from edgeq.setting import default_setting
 from edgeq.spec.names import Cell
 from edgeq.spec.profile import load_profile
 from tests.export.exported import Exported
@@ -39,6 +40,7 @@ def trial(
         artifact_key="k",
         target=target,
         threads=threads,
+        setting=default_setting(scenario if mode == "performance" else "offline", threads),
         profile=load_profile(repo / "scenarios", "quick").model_copy(update=changes),
         samples={},
         dataset=None,

@@ -50,7 +50,7 @@ def test_a_cell_that_cannot_finish_is_skipped_with_its_figure(
     assert reason is not None
     assert reason.code == "too-slow"
     # One sample is timed, and the streams are believed to share the work: the estimate is at least not too high.
-    assert f"{72672 / found.streams:.0f} ms a sample" in reason.text
+    assert f"{72672 / found.setting.streams:.0f} ms a sample" in reason.text
     assert "cell_budget_s" in reason.hint
     assert next(asked) <= 2
     assert np.isfinite(to_layout(reference, "NCHW")).all()
