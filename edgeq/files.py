@@ -18,6 +18,14 @@ from edgeq.spec.errors import EdgeqError
 _CHUNK = 1 << 20
 
 
+def cache_dir() -> Path:
+    """Where edgeq keeps what is worth keeping: ``$EDGEQ_CACHE``, else ``$XDG_CACHE_HOME/edgeq``, else ``~/.cache/edgeq``."""
+    if own := os.environ.get("EDGEQ_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "edgeq"
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Gives a temporary path beside ``path``; renames it to ``path`` on success, removes it on any failure.

@@ -15,31 +15,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from edgeq.artifact import ANY_TARGET, CalibrationInfo, FileEntry, InputInfo, Layer, Manifest, Reference, WeightsInfo
 from edgeq.backends import open_session
-from edgeq.backends.session import Array, Effective, Session, SessionOptions
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
+
+if TYPE_CHECKING:  # numpy too is imported where a probe runs: `edgeq doctor` reads no more than the lists here
+    from edgeq.backends.session import Array, Effective, Session
 
 FILES = Path(__file__).parent / "probe_files"
 
 CHANNELS, HEIGHT, WIDTH = 3, 16, 16
-#: Inner channels, and how many of them each dense layer gives.
-INNER, OUTPUTS = 64, 16
+#: Inner channels, and how many of them each dense layer gives; channels of a second, wider depthwise layer.
+INNER, OUTPUTS, WIDE = 64, 16, 128
 #: Weights in turn, and what they make of ``INNER`` ones.
 WEIGHTS = (1.0, 0.98)
 EXPECTED = INNER * sum(WEIGHTS) / 2
 #: Kinds of layer, in the order of the network's outputs, and the number of outputs of each. Signed inputs (as after a
-#: layer without ReLU) have a zero point of their own, and take other kernels in some frameworks.
+#: layer without ReLU) have a zero point of their own, and take other kernels in some frameworks. A depthwise layer of more
+#: than 100 channels is another one to PyTorch's x86 engine: it goes to FBGEMM, which saturates, VNNI or not (torch 2.14,
+#: where its input is padded as it is in most networks).
 PATHS = {
     "1x1 convolution": OUTPUTS,
     "1x1 convolution of signed inputs": OUTPUTS,
     "3x3 convolution": OUTPUTS,
     "depthwise convolution": INNER,
+    "wide depthwise convolution": WIDE,
     "linear layer": OUTPUTS,
 }
 #: Three steps of the coarsest grid in use (7 bits from 0 to 63.36): one each for the rounding of weights, inputs and
@@ -77,7 +80,8 @@ PROBES: Mapping[str, Mapping[str, Known]] = {
         "int8-dynamic": Known("int8-dynamic", "s8 x s8", ".tflite"),
     },
     "onnxruntime": {
-        "fp16": Known("fp16", "float16", _ORT),
+        # Aarch64's recipe: the only one that asks ONNX Runtime for float16 operators.
+        "fp16": Known("fp16", "float16", _ORT, {"method": "convert_float_to_float16"}),
         "int8-static-u8s8": Known("int8-static", "u8 x s8", _ORT, {"activations": "uint8", "weights": "int8"}),
         "int8-static-u8u8": Known("int8-static", "u8 x u8", _ORT, {"activations": "uint8", "weights": "uint8"}),
         "int8-static-s8s8": Known("int8-static", "s8 x s8", _ORT, {"activations": "int8", "weights": "int8"}),
@@ -88,6 +92,9 @@ PROBES: Mapping[str, Mapping[str, Known]] = {
     },
     "pytorch": {
         "fp16": Known("fp16", "float16", ".pt"),
+        "int8-static-onednn": Known(
+            "int8-static", "oneDNN engine, u8 x s8", ".pt", {"engine": "onednn", "activation_bits": 8}
+        ),
         "int8-static-x86-8bit": Known(
             "int8-static", "x86 engine, u8 x s8", ".pt", {"engine": "x86", "activation_bits": 8}
         ),
@@ -113,7 +120,7 @@ MADE_FOR: Mapping[str, Mapping[str, str]] = {
     "onnxruntime": {"x86_64": "int8-static-u8u8", "x86_64-vnni": "int8-static-u8s8", "aarch64": "int8-static-s8s8"},
     "pytorch": {
         "x86_64": "int8-static-x86-7bit",
-        "x86_64-vnni": "int8-static-x86-8bit",
+        "x86_64-vnni": "int8-static-onednn",
         "aarch64": "int8-static-qnnpack",
     },
 }
@@ -126,7 +133,9 @@ LAYERS = [
     Layer(name="signed_stem", op="conv", macs=CHANNELS * INNER * _PIXELS),
     Layer(name="signed_point", op="conv", macs=INNER * OUTPUTS * _PIXELS),
     Layer(name="spatial", op="conv", macs=9 * INNER * OUTPUTS * _INSIDE),
-    Layer(name="depthwise", op="depthwise", macs=9 * INNER * _INSIDE),
+    Layer(name="depthwise", op="depthwise", macs=9 * INNER * _PIXELS),
+    Layer(name="wide_stem", op="conv", macs=CHANNELS * WIDE * _PIXELS),
+    Layer(name="wide_depthwise", op="depthwise", macs=9 * WIDE * _PIXELS),
     Layer(name="linear", op="linear", macs=INNER * OUTPUTS),
 ]
 
@@ -202,6 +211,8 @@ def computes(backend: str, name: str, threads: int) -> Effective:
 
 def judge(recipe: str, logits: Array) -> Probed:
     """The verdict on the network's output, ``[1, sum of PATHS]``; a value that is not a number is wrong."""
+    import numpy as np
+
     worst, bounds = {}, np.cumsum(list(PATHS.values()))[:-1]
     for path, values in zip(PATHS, np.split(logits[0].astype(float), bounds), strict=True):
         error = np.nan_to_num(np.abs(values - EXPECTED), nan=np.inf)
@@ -237,6 +248,8 @@ def _cure(backend: str, recipe: str, target: str | None) -> str:
     scheme, cure = PROBES[backend][recipe].scheme, cure_target(target)
     if scheme != "int8-static":
         return f"{scheme} has no other recipe in {backend}: use int8-static, or trust what the accuracy says"
+    if target is not None and recipe not in MADE_FOR[backend].values():
+        cure = target  # a recipe that export picked once
     better = MADE_FOR[backend][cure]
     if recipe == better:
         return (
@@ -250,10 +263,14 @@ def _cure(backend: str, recipe: str, target: str | None) -> str:
 
 
 def _ones(info: InputInfo) -> Array:
+    import numpy as np
+
     return np.ones((1, *info.shape), np.float32)
 
 
 def _open(backend: str, name: str, threads: int) -> Session:
+    from edgeq.backends.session import SessionOptions
+
     manifest, path = packaged(backend, name)
     return open_session(manifest, path, SessionOptions(threads=threads))
 
@@ -276,22 +293,39 @@ def packaged(backend: str, name: str) -> tuple[Manifest, Path]:
 
 def manifest_of(backend: str, scheme: str, details: Mapping[str, Any]) -> Manifest:
     """The manifest of the network, quantized by a recipe with ``details``."""
+    return made_up("probe", backend, scheme, details, (CHANNELS, HEIGHT, WIDTH), sum(PATHS.values()), LAYERS)
+
+
+def made_up(
+    model: str,
+    backend: str,
+    scheme: str,
+    details: Mapping[str, Any],
+    shape: tuple[int, int, int],
+    classes: int,
+    layers: list[Layer],
+) -> Manifest:
+    """The manifest of a packaged network, as far as a session needs one: no files, no reference, no source.
+
+    ``shape`` is a sample's: channels, height, width.
+    """
+    channels, height, width = shape
     if backend == "tflite":
-        info = InputInfo(shape=(HEIGHT, WIDTH, CHANNELS), layout="NHWC")
+        info = InputInfo(shape=(height, width, channels), layout="NHWC")
     else:
-        info = InputInfo(shape=(CHANNELS, HEIGHT, WIDTH), layout="NCHW")
+        info = InputInfo(shape=shape, layout="NCHW")
     return Manifest(
-        model="probe",
+        model=model,
         backend=backend,
         scheme=scheme,
         target=ANY_TARGET,
         status="ok",
         key="",
-        weights=WeightsInfo(kind="file", name="probe", sha256=""),
+        weights=WeightsInfo(kind="file", name=model, sha256=""),
         calibration=CalibrationInfo(kind="synthetic", count=2, seed=0, sha256=""),
         details=dict(details),
         input=info,
-        classes=sum(PATHS.values()),
+        classes=classes,
         reference=Reference(file="", sha256=""),
-        layers=LAYERS,
+        layers=layers,
     )

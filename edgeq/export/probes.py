@@ -58,7 +58,7 @@ def network() -> torch.nn.Module:
     import torch
     from torch import nn
 
-    inner, outputs = probes.INNER, probes.OUTPUTS
+    inner, wide, outputs = probes.INNER, probes.WIDE, probes.OUTPUTS
 
     class Probe(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -68,21 +68,26 @@ def network() -> torch.nn.Module:
             self.point = nn.Conv2d(inner, outputs, 1)
             self.signed_point = nn.Conv2d(inner, outputs, 1)
             self.spatial = nn.Conv2d(inner, outputs, 3)
-            self.depthwise = nn.Conv2d(inner, inner, 3, groups=inner)
+            self.depthwise = nn.Conv2d(inner, inner, 3, padding=1, groups=inner)
+            self.wide_stem = nn.Conv2d(probes.CHANNELS, wide, 1)
+            self.wide_depthwise = nn.Conv2d(wide, wide, 3, padding=1, groups=wide)
             self.linear = nn.Linear(inner, outputs)
-            self.relu = nn.ModuleList([nn.ReLU() for _ in range(4)])
-            self.pool = nn.ModuleList([nn.AdaptiveAvgPool2d(1) for _ in range(5)])
+            self.relu = nn.ModuleList([nn.ReLU() for _ in range(6)])
+            self.mean = nn.ModuleList([nn.AdaptiveAvgPool2d(1) for _ in range(4)])
+            # At the edge padding takes taps away: the answer is the largest value.
+            self.largest = nn.ModuleList([nn.MaxPool2d((probes.HEIGHT, probes.WIDTH)) for _ in range(2)])
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             ones = self.relu[0](self.stem(x))
-            convolved = [
-                self.relu[1](self.point(ones)),
-                self.signed_point(self.signed_stem(x)),
-                self.relu[2](self.spatial(ones)),
-                self.relu[3](self.depthwise(ones)),
+            pooled = [
+                self.mean[0](self.relu[1](self.point(ones))),
+                self.mean[1](self.signed_point(self.signed_stem(x))),
+                self.mean[2](self.relu[2](self.spatial(ones))),
+                self.largest[0](self.relu[3](self.depthwise(ones))),
+                self.largest[1](self.relu[4](self.wide_depthwise(self.relu[5](self.wide_stem(x))))),
             ]
-            found = [torch.flatten(self.pool[i](c), 1) for i, c in enumerate(convolved)]
-            found.append(self.linear(torch.flatten(self.pool[4](ones), 1)))
+            found = [torch.flatten(value, 1) for value in pooled]
+            found.append(self.linear(torch.flatten(self.mean[3](ones), 1)))
             return torch.cat(found, dim=1)
 
     module = Probe().eval()
@@ -91,7 +96,7 @@ def network() -> torch.nn.Module:
             parameter.zero_()
         sign = _signs()
         # One weight an output: whatever pairs the kernel makes, its first layer saturates nowhere.
-        module.stem.weight[:, 0] = 1.0
+        module.stem.weight[:, 0] = module.wide_stem.weight[:, 0] = 1.0
         module.signed_stem.weight[:, 0, 0, 0] = sign
         row = torch.tensor(probes.WEIGHTS).repeat(inner // 2)
         module.point.weight[:] = row[None, :, None, None]
@@ -99,7 +104,7 @@ def network() -> torch.nn.Module:
         module.spatial.weight[:] = row[None, :, None, None] / 9
         module.linear.weight[:] = row[None]
         taps = row[:9].reshape(3, 3)
-        module.depthwise.weight[:] = taps * (probes.EXPECTED / taps.sum())
+        module.depthwise.weight[:] = module.wide_depthwise.weight[:] = taps * (probes.EXPECTED / taps.sum())
     return module
 
 
@@ -115,8 +120,7 @@ def recipe_of(backend: str, name: str) -> Recipe:
     known, exporter = probes.PROBES[backend][name], exporter_of(backend)
     for target in TARGETS:
         recipe = exporter.recipe(known.scheme, target)
-        manifest = probes.manifest_of(backend, known.scheme, recipe.settings)
-        if not known.details or probes.recipe_of(manifest) == name:
+        if known.details.items() <= recipe.settings.items():
             return recipe
     recipe = exporter.recipe(known.scheme, "x86_64-vnni")
     return Recipe(recipe.target, recipe.settings | known.details)
@@ -136,12 +140,12 @@ def write(backend: str, names: Sequence[str], out: Path) -> list[Path]:
             built = exporter_of(backend).build(source, known.scheme, recipe_of(backend, name), out, f"{backend}-{name}")
             for file in built.files:
                 if file.suffix == ".pt":
-                    _drop_source_places(file)
+                    drop_source_places(file)
             written += built.files
     return written
 
 
-def _drop_source_places(file: Path) -> None:
+def drop_source_places(file: Path) -> None:
     """Takes out of a TorchScript archive where each line of code stood on the machine that traced it."""
     with zipfile.ZipFile(file) as archive:
         kept = {name: archive.read(name) for name in archive.namelist() if not name.endswith(".debug_pkl")}

@@ -121,6 +121,9 @@ def _legend(rows: Sequence[Row]) -> str:
             f"Accuracy: on the images of {joined(row['dataset'] for row in judged)} alone; {used} of them left out "
             f"because they served for calibration, {bad} because they can't be read."
         )
+    kept = joined(row["accuracy_from"] for row in judged)
+    if kept:
+        parts.append(f"Nothing that accuracy hangs on had changed since run {kept}: kept from there, where it was judged.")
     if any(row["checked"] for row in rows):
         parts.append(
             "Output check: logits of a few samples against torch's float32 on this device, the worst of the "

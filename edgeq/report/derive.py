@@ -74,7 +74,7 @@ def times_as_fast(row: Row, base: Row) -> Estimate | None:
 _ONCE_AN_ARTIFACT: dict[str, tuple[str, ...]] = {
     "accuracy_n": (
         *row_of("top1", None), *row_of("top5", None), *row_of("agreement_with_fp32", None), "accuracy_n", "dataset",
-        "excluded_calibration", "bad_images",
+        "excluded_calibration", "bad_images", "accuracy_from",
     ),
     "operators": ("operators",),
     "probe_ok": ("probe_ok", "probe_recipe", "probe_expected", "probe_found"),

@@ -11,7 +11,7 @@ import pandas as pd
 
 from edgeq.report import artifacts, tables
 from edgeq.report.footnotes import Footnotes
-from edgeq.report.frames import frame, records_of
+from edgeq.report.frames import frame_of, rows_of
 from edgeq.report.runs import Run, load_runs, older_runs
 from edgeq.report.table import Table
 from edgeq.report.wording import Answer, answer, distinct
@@ -42,8 +42,8 @@ class Report:
 def build(results: Path, named: Sequence[Path] | None = None) -> Report:
     """Loads the runs and lays out the report. Raises as ``edgeq.report.runs.load_runs`` does."""
     runs = load_runs(results, named)
-    cells = frame(runs)
-    rows = records_of(cells)
+    rows, cautions = rows_of(runs), _cautions(results, runs, named)
+    del runs  # ten thousand records take half a GB
     real = [row for row in rows if not row["emulated"]]
     measured = [row for row in real if row["backend"] != NULL]
     groups = _groups(measured)
@@ -56,7 +56,7 @@ def build(results: Path, named: Sequence[Path] | None = None) -> Report:
     played = [row for row in rows if row["emulated"]]
     if played:
         sections.append(Section("Emulated devices", [tables.emulated(played)], [_EMULATED]))
-    return Report(_cautions(results, runs, named), sections, cells)
+    return Report(cautions, sections, frame_of(rows))
 
 
 _EMULATED = (
@@ -68,10 +68,12 @@ _EMULATED = (
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows by model, then device and run: cells of two devices never share a ranking."""
     found: dict[tuple[str, str, str], list[Row]] = {}
-    for model in distinct(row["model"] for row in rows):
-        for row in rows:
-            if row["model"] == model:
-                found.setdefault((model, row["device"], row["run"]), []).append(row)
+    by_model: dict[str, list[Row]] = {}
+    for row in rows:
+        by_model.setdefault(row["model"], []).append(row)
+    for model, group in by_model.items():
+        for row in group:
+            found.setdefault((model, row["device"], row["run"]), []).append(row)
     return list(found.values())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from edgeq.operators import GROUPS
+from edgeq.report import efficiency
 from edgeq.report.derive import derive
 from edgeq.report.figures import by_round, figure, judged, overhead, proportion, row_of
 from edgeq.report.numbers import counted, precision_label
@@ -30,8 +31,18 @@ def frame(runs: Sequence[Run]) -> pd.DataFrame:
     it, ``top1``, ``agreement_with_fp32`` and what ``edgeq.report.derive`` adds come with ``_low``, ``_high``, ``_n``
     and ``_of``: their 95 % interval, and what it was drawn from. ``OBJECTS`` are not for files.
     """
+    return frame_of(rows_of(runs))
+
+
+def rows_of(runs: Sequence[Run]) -> list[Row]:
+    """The rows of ``frame``, as mappings."""
     rows = [row for run in runs for row in _rows(run)]
     derive(rows)
+    return rows
+
+
+def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows of ``rows_of`` as a frame."""
     return pd.DataFrame(rows, dtype=object)
 
 
@@ -77,13 +88,15 @@ def _nothing(status: str, text: str, hint: str, code: str) -> Row:
 
 def _measured(record: Record) -> Row:
     reason = record.reason
+    notes = [*record.warnings, *efficiency.notes(record)]
     return {
         "profile": record.run.profile, "profile_title": record.run.title, "mlperf_rules": record.run.mlperf_rules,
         "started": record.run.started, "order": record.run.order, "round": record.run.round,
         "status": record.status, "reason_code": reason and reason.code, "reason": reason and reason.text,
         "hint": reason and reason.hint,
         **_artifact(record), **_execution(record), **_speed(record), **_quality(record), **_proof(record),
-        "warnings": " ".join(dict.fromkeys(note.code for note in record.warnings)), "notes": list(record.warnings),
+        **efficiency.columns(record),
+        "warnings": " ".join(dict.fromkeys(note.code for note in notes)), "notes": notes,
     }  # fmt: skip
 
 
@@ -112,6 +125,7 @@ def _execution(record: Record) -> Row:
         "float_ops_by": effective.float_ops if effective else None,
         "engine": effective and effective.engine, "threads": effective and effective.threads,
         "streams": effective and effective.streams, "batch": effective and effective.batch,
+        "setting": record.requested and record.requested.setting,
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items())),
         "loadgen_version": record.loadgen and record.loadgen.version,
     }  # fmt: skip
@@ -151,6 +165,7 @@ def _quality(record: Record) -> Row:
         "dataset": accuracy and accuracy.dataset,
         "excluded_calibration": accuracy and accuracy.excluded_calibration,
         "bad_images": len(accuracy.bad_images) if accuracy else None,
+        "accuracy_from": accuracy and accuracy.kept_from,
         "checked": check is not None, "sqnr_db": check and check.sqnr_db,
         "output_agreement": check and check.top1_agreement, "output_n": check and check.n,
         "output_stable": check and check.stable,
@@ -178,14 +193,14 @@ _COLUMNS = (
     "device device_name cpu isa cores ram_mb os kernel governor virtualised emulated run profile profile_title "
     "mlperf_rules started order round rounds_run rounds_ok model backend scheme scenario status reason_code reason "
     f"hint precision int8_macs macs float_ops {_spread('figure')} judged {_spread('speedup')} rank gates disagreement "
-    "engine threads streams batch weights_kind weights weights_sha256 artifact artifact_key target size_mb "
+    "engine threads streams batch setting weights_kind weights weights_sha256 artifact artifact_key target size_mb "
     f"size_ratio calibration {_spread('top1')} {_spread('top5')} {_spread('top1_drop')} {_spread('agreement_with_fp32')} "
-    "accuracy_n dataset excluded_calibration bad_images checked sqnr_db "
+    "accuracy_n dataset excluded_calibration bad_images accuracy_from checked sqnr_db "
     "output_agreement output_n output_stable "
     "probe_ok probe_recipe probe_expected probe_found mean_ms p50_ms "
     "p90_ms p95_ms p99_ms max_ms early_stopping_ms loadgen_valid loadgen_version samples_per_second queries "
     "samples samples_per_query duration_s load_ms first_inference_ms warmup peak_rss_mb cpu_s cpu_per_wall "
-    "canary_ms_per_sample canary_estimate_s "
+    "canary_ms_per_sample canary_estimate_s macs_per_sample macs_per_second peak_share peak_library peaks "
     f"{_spread('overhead_us_per_query')} {_spread('overhead_us_per_sample')} temperature_before_c "
     "temperature_after_c profiled_ms plain_ms profile_tool profile_inferences "
     + " ".join(f"ms_{group.replace(' ', '_')}" for group in GROUPS)

@@ -149,10 +149,9 @@ def _load(folder: Path) -> Run:
             records[parsed] = record
         except EdgeqError as error:
             corrupt[parsed] = Note.of(error)
-    found = [*cells, *(cell for cell in [*records, *corrupt] if cell not in cells)]
     return Run(
         path=folder, id=folder.name, device=_device(folder, header, records), profile=_profile(header, records),
-        cells=list(dict.fromkeys(found)), records=records, corrupt=corrupt, notes=notes,
+        cells=list(dict.fromkeys([*cells, *records, *corrupt])), records=records, corrupt=corrupt, notes=notes,
     )  # fmt: skip
 
 

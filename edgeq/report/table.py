@@ -13,7 +13,7 @@ from edgeq.spec.names import BACKENDS, SCENARIOS, SCHEMES
 Row = dict[str, Any]
 
 #: Terminals in characters, from which on a column is shown there; ``PAGE`` columns are in files only.
-NARROW, MIDDLE, WIDE, FULL, PAGE = 0, 120, 160, 180, 1 << 20
+NARROW, MIDDLE, WIDE, FULL, BROAD, PAGE = 0, 120, 160, 180, 200, 1 << 20
 
 _TAGS = ("device", "run", "weights", "profile", "warnings")
 

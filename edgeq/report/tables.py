@@ -10,16 +10,32 @@ from edgeq.report.artifacts import points_below, quality, top1
 from edgeq.report.derive import OFFLINE, may_be_ranked
 from edgeq.report.footnotes import Footnotes
 from edgeq.report.gating import GATE_LEGEND, explain
-from edgeq.report.numbers import NOTHING, spread, tenth, times, whole
-from edgeq.report.table import FULL, MIDDLE, WIDE, Column, Table, by_artifact, first, lay_out, order, tags, whose, worst
+from edgeq.report.numbers import NOTHING, share, spread, tenth, times, whole
+from edgeq.report.table import (
+    BROAD,
+    FULL,
+    MIDDLE,
+    WIDE,
+    Column,
+    Table,
+    by_artifact,
+    first,
+    lay_out,
+    order,
+    tags,
+    whose,
+    worst,
+)
 from edgeq.report.wording import (
     RANK_LEGEND,
+    TUNED,
     WITHOUT_INTERVAL,
     context,
     figure,
     figure_header,
     interval_legend,
     joined,
+    peak_legend,
     speedup_legend,
 )
 from edgeq.spec.names import SCENARIOS
@@ -40,9 +56,11 @@ def summary(rows: Sequence[Row], notes: Footnotes, *, devices: bool) -> Table:
     for scenario in [name for name in SCENARIOS if any(row["scenario"] == name for row in rows)]:
         columns.append(Column(figure_header(scenario, rows), _in(scenario, _figure)))
         columns.append(Column(f"{scenario} against its fp32", _in(scenario, _speedup), width=FULL))
+        if any(row["peak_share"] is not None for row in rows):
+            columns.append(Column(f"{scenario} of peak", _in(scenario, _of_peak), width=BROAD))
     columns += [Column("peak RSS MB", lambda group: whole(worst(group, "peak_rss_mb", max)), width=WIDE),
                 Column("notes", lambda group: _marks(group, notes), True)]  # fmt: skip
-    legend = [interval_legend(rows), speedup_legend(rows),
+    legend = [interval_legend(rows), speedup_legend(rows), peak_legend(rows),
               "Peak RSS: of the worker process, one reading a scenario, the largest of them."]  # fmt: skip
     return lay_out("summary", "Summary", context(rows), columns, by_artifact(rows), " ".join(filter(None, legend)))
 
@@ -68,13 +86,18 @@ def _figure(row: Row) -> str:
     """The figure with its interval, or the status of a cell without one."""
     if row["status"] != "ok" or row["figure"] is None:
         return str(row["status"])
-    return spread(row["figure"], row["figure_low"], row["figure_high"])
+    figure = spread(row["figure"], row["figure_low"], row["figure_high"])
+    return f"{figure} {TUNED}" if row["setting"] == "tuned" else figure
 
 
 def _speedup(row: Row) -> str:
     if row["scheme"] == "fp32":
         return NOTHING
     return times(row["speedup"], row["speedup_low"], row["speedup_high"])
+
+
+def _of_peak(row: Row) -> str:
+    return NOTHING if row["status"] != "ok" or row["peak_share"] is None else share(row["peak_share"])
 
 
 def ranking(scenario: str, rows: Sequence[Row], notes: Footnotes, *, devices: bool) -> Table:
@@ -86,12 +109,15 @@ def ranking(scenario: str, rows: Sequence[Row], notes: Footnotes, *, devices: bo
         Column(figure_header(scenario, rows), _plain_figure),
         Column("against its fp32", lambda group: _speedup(group[0])),
     ]
+    if any(row["peak_share"] is not None for row in rows):
+        columns.append(Column("of peak", lambda group: _of_peak(group[0])))
     if any(row["top1"] is not None for row in rows):
         columns.append(top1(rows))
     columns += [Column("why not ranked", lambda group: _why(group[0]), True), Column("notes", notes.marks, True)]
     columns[:0] = whose(rows, devices)
     ordered = [[row] for row in sorted(rows, key=_by_rank)]
-    legend = " ".join(filter(None, [RANK_LEGEND, interval_legend(rows), speedup_legend(rows), GATE_LEGEND]))
+    parts = [RANK_LEGEND, interval_legend(rows), speedup_legend(rows), peak_legend(rows), GATE_LEGEND]
+    legend = " ".join(filter(None, parts))
     return lay_out("ranking", f"Ranking, {scenario}", context(rows), columns, ordered, legend)
 
 

@@ -13,6 +13,9 @@ from edgeq.run.intervals import BEYOND, FEWEST_BLOCKS, FEWEST_IN_BLOCK, FIGURES
 
 Row = dict[str, Any]
 
+#: After a figure whose threads, streams and batch ``edgeq tune`` found.
+TUNED = "†"
+
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """The different values that are there, in the order of their first appearance."""
@@ -87,6 +90,8 @@ def context(rows: Sequence[Row], *, full: bool = True) -> str:
     parts.append(f"run: {joined(row['run'] for row in rows)}{dates if full else ''}")
     if full:
         parts.append(f"threads: {joined(row['threads'] for row in rows) or 'unknown'}")
+        if any(row["setting"] == "tuned" for row in rows):
+            parts.append(f"{TUNED} threads, streams and batch by edgeq tune, elsewhere the defaults")
         versions = distinct(part for row in rows for part in (row["versions"] or "").split(", "))
         loadgen = distinct(f"loadgen {row['loadgen_version']}" for row in rows if row["loadgen_version"])
         parts.append(f"versions: {', '.join(sorted(versions) + loadgen) or 'unknown'}")
@@ -147,6 +152,18 @@ def speedup_legend(rows: Sequence[Row]) -> str:
     how = f", with a 95 % interval ({', or '.join(found)})" if found else ""
     equal = any(row["speedup_low"] is not None and holds_one(row["speedup_low"], row["speedup_high"]) for row in shown)
     return f"Against its fp32: times as fast{how}." + (" ~1: no difference was shown." if equal else "")
+
+
+def peak_legend(rows: Sequence[Row]) -> str:
+    """How to read the rows' shares of the machine's peak."""
+    shown = [row for row in rows if row["status"] == "ok" and row["peak_share"] is not None]
+    if not shown:
+        return ""
+    return (
+        "Of peak: the time that a sample's multiply-adds would take at the highest rate measured on this machine in the "
+        f"precision of each ({joined(row['peaks'] for row in shown)}), over the time that it took; what is missing to "
+        "100 % went into memory, small layers, other operators, conversions and waiting."
+    )
 
 
 def _to(counts: Sequence[int]) -> str:

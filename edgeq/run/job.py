@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from edgeq.peaks import Peaks
 from edgeq.run.record import Accuracy, LoadgenInfo, RunInfo
 from edgeq.setting import Setting
 from edgeq.spec.names import Cell
@@ -60,6 +61,8 @@ class WorkerJob(BaseModel):
     accuracy: Accuracy | None = None
     """Of the artifact, where it was measured before: goes into the record as it is."""
     warnings: list[Note] = []
+    peaks: Peaks | None = None
+    """Of the machine; goes into the record as it is."""
 
 
 class AccuracyResult(BaseModel):

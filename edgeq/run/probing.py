@@ -8,42 +8,33 @@ only its child along (trap 19), and becomes a note with advice.
 from __future__ import annotations
 
 import math
-import os
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from edgeq import __version__
 from edgeq.backends import installed, preload, probes
-from edgeq.data.cache import cache_dir
-from edgeq.events import Child, cause_of_death, emit, serve
-from edgeq.files import sha256_file, sha256_json, write_json
-from edgeq.host.memory import oom_kills
+from edgeq.events import leave, serve
+from edgeq.files import cache_dir, sha256_json, write_json
 from edgeq.host.threads import environment
+from edgeq.run.here import conditions, keep, kept, package_files
 from edgeq.run.record import ProbeInfo
+from edgeq.run.stepping import Watcher as Watcher
+from edgeq.run.stepping import tell, through
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
-#: Importing a framework from a slow card, and then each probe, may take so long before the child counts as hung.
-LIMIT_S = 300.0
-#: The child's phase before the first probe.
-IMPORT = "import"
-#: Variables by which a framework chooses other kernels than the CPU has.
-_CHOOSING = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "QEMU_CPU")
-
-#: Told of each step: backend, and the probe that starts (or ``import``).
-Watcher = Callable[[str, str], None]
+#: Files of ``edgeq/backends`` that every probe's answer hangs on, beside its backend's own.
+_SHARED = ("probes.py", "macs.py", "session.py")
 
 
 class Found(BaseModel):
     """What one packaged probe showed on this device."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     name: str
     """Of ``edgeq.backends.probes.PROBES``."""
     scheme: str
@@ -62,24 +53,20 @@ class Found(BaseModel):
 class BackendProbes(BaseModel):
     """One backend's probes. ``note`` says why there are none, or not all."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     backend: str
     found: list[Found] = Field(default_factory=list)
     note: Note | None = None
 
     def saturating(self) -> list[probes.Probed]:
         """The int8 recipes whose answer is wrong here."""
-        return [
-            probes.Probed(p.recipe, p.expected, math.nan if p.found is None else p.found, p.ok, f.layer)
-            for f in self.found
-            if (p := f.probe) is not None and not p.ok
-        ]
+        return [_probed(p, f.layer) for f in self.found if (p := f.probe) is not None and not p.ok]
 
 
 class ProbingJob(BaseModel):
     """What a child is told: the probes of ``backend`` to run, by name."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     backend: str
     names: list[str]
     threads: int
@@ -101,122 +88,63 @@ def probe_backends(
     """
     found = {}
     for backend in backends:
-        versions = installed(backend)
-        if not versions:
+        if not installed(backend):
             continue
-        file = cache_dir() / "probes" / f"{backend}-{_key(backend, versions, device, threads)[:16]}.json"
-        kept = _kept(file)
-        if kept is None:
-            kept = _probe(backend, threads, watcher or (lambda _backend, _step: None))
-            if kept.note is None and all(each.computes for each in kept.found):
-                kept = _keep(file, kept)
-        found[backend] = kept
+        file = _file(backend, device, threads)
+        result = kept(file, BackendProbes)
+        if result is None:
+            result = _probe(backend, threads, watcher or (lambda _backend, _step: None))
+            if result.note is None and all(each.computes for each in result.found):
+                result.note = keep(file, result)
+        found[backend] = result
     return found
 
 
-def _key(backend: str, versions: dict[str, str], device: dict[str, Any], threads: int) -> str:
-    files = sorted(probes.FILES.glob(f"{backend}-*"))
-    return sha256_json(
-        {
-            "edgeq": __version__,
-            "code": sha256_file(Path(probes.__file__)),
-            "files": [[file.name, sha256_file(file)] for file in files],
-            "versions": versions,
-            "python": [sys.executable, sys.version],
-            "device": {key: device.get(key) for key in ("slug", "machine", "cpu", "isa", "kernel", "emulated")},
-            "environment": {name: os.environ.get(name) for name in _CHOOSING},
-            "threads": threads,
-        }
-    )
+def kept_probe(backend: str, recipe: str, device: dict[str, Any], threads: int) -> probes.Probed | None:
+    """What ``probe_backends`` or ``keep_probe`` found of an int8 recipe, where nothing has changed that it hangs on."""
+    file = _file(backend, device, threads)
+    for result in (kept(file, BackendProbes), kept(_of_recipe(file, recipe), BackendProbes)):
+        for found in result.found if result is not None else ():
+            if found.name == recipe and found.probe is not None:
+                return _probed(found.probe, found.layer)
+    return None
 
 
-def _kept(file: Path) -> BackendProbes | None:
-    """A file that is absent or not whole only means that the probes run again."""
-    try:
-        return BackendProbes.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return None
+def keep_probe(backend: str, probed: probes.Probed, device: dict[str, Any], threads: int) -> None:
+    """Keeps a cell's probe for ``kept_probe``. Raises ``EdgeqError`` where the cache can't be written."""
+    found = _blank(backend, probed.recipe).model_copy(update={"probe": info(probed), "layer": probed.layer})
+    file = _of_recipe(_file(backend, device, threads), probed.recipe)
+    write_json(file, BackendProbes(backend=backend, found=[found]).model_dump(mode="json"))
 
 
-def _keep(file: Path, found: BackendProbes) -> BackendProbes:
-    try:
-        write_json(file, found.model_dump(mode="json"))
-    except EdgeqError as error:
-        return found.model_copy(update={"note": Note.of(error)})
-    return found
+def _file(backend: str, device: dict[str, Any], threads: int) -> Path:
+    return cache_dir() / "probes" / f"{backend}-{_key(backend, device, threads)[:16]}.json"
+
+
+def _of_recipe(file: Path, recipe: str) -> Path:
+    return file.with_name(f"{file.stem}.{recipe}.json")
+
+
+def _key(backend: str, device: dict[str, Any], threads: int) -> str:
+    ours = [file for file in package_files("backends") if file.name.startswith(backend) or file.name in _SHARED]
+    return sha256_json(conditions(backend, device, threads, [*ours, *probes.FILES.glob(f"{backend}-*")]))
 
 
 def _probe(backend: str, threads: int, watcher: Watcher) -> BackendProbes:
-    """Starts a child; where a probe's kernel kills it, another one for the probes that are left."""
-    result = BackendProbes(backend=backend)
-    left = list(probes.PROBES.get(backend, {}))
-    while left:
-        step, found, reason = _child(ProbingJob(backend=backend, names=left, threads=threads), watcher)
-        result.found += found
-        if reason is None:
-            break
-        if step not in left:
-            result.note = reason
-            break
-        result.found.append(_blank(backend, step).model_copy(update={"notes": [reason]}))
-        left = left[left.index(step) + 1 :]
-    return result
-
-
-def _child(job: ProbingJob, watcher: Watcher) -> tuple[str, list[Found], Note | None]:
-    """The last step that was begun, what was found, and why it did not come to its end (None where it did)."""
-    with tempfile.TemporaryDirectory(prefix="edgeq-probe-") as folder:
-        job_file, log = Path(folder) / "job.json", Path(folder) / "child.log"
-        write_json(job_file, job.model_dump(mode="json"))
-        oom = oom_kills()
-        child = Child.start("edgeq.run.probing", job_file, log, environment(job.threads))
-        try:
-            step, found, reason = _listen(child, job.backend, watcher)
-        finally:
-            child.kill()
-        code = child.process.returncode
-        if reason is None and code != 0:
-            cause, text = cause_of_death(code, log, oom_kills().since(oom))
-            reason = Note(code=cause, text=f"{job.backend}: {text} (in {step})", hint=_advice(job.backend, cause))
-        return step, found, reason
-
-
-def _listen(child: Child, backend: str, watcher: Watcher) -> tuple[str, list[Found], Note | None]:
-    step = IMPORT
-    found: list[Found] = []
-    deadline = time.monotonic() + LIMIT_S
-    watcher(backend, step)
-    for event in child.events():
-        if event is None:
-            if time.monotonic() > deadline:
-                text = f"{backend}: {step} had not ended after {LIMIT_S:.0f} s, and was stopped"
-                return step, found, Note(code="hung", text=text, hint="run: edgeq doctor --no-probe")
-            continue
-        deadline = time.monotonic() + LIMIT_S
-        if event["event"] == "phase":
-            step = event["name"]
-            watcher(backend, step)
-        elif event["event"] == "found":
-            found.append(Found.model_validate(event["value"]))
-        elif event["event"] == "error":
-            return step, found, Note(code=event["code"], text=f"{event['what']}: {event['why']}", hint=event["hint"])
-    return step, found, None
-
-
-#: Backend → what is known of wheels that die of an illegal instruction on ARM cores before ARMv8.2, such as a
-#: Raspberry Pi 4's (pytorch/pytorch#132032, #146792, #176993; microsoft/onnxruntime#23957, #24112).
-_WHEELS = {
-    "pytorch": "torch 2.4 to 2.10 do so on ARM cores as old as a Raspberry Pi 4's: run: pip install 'torch>=2.11'",
-    "onnxruntime": "1.21 does so on ARM cores as old as a Raspberry Pi 4's: run: pip install 'onnxruntime>=1.22'",
-}
-
-
-def _advice(backend: str, cause: str) -> str:
-    if cause == "illegal-instruction":
-        return _WHEELS.get(backend, "install another version of it, or leave this backend out: --backend …")
-    if cause == "out-of-memory":
-        return "end other programs, then run: edgeq doctor"
-    return "run: edgeq doctor again; if it stays so, install another version of the framework"
+    names = list(probes.PROBES.get(backend, {}))
+    done = through(
+        "edgeq.run.probing",
+        backend,
+        names,
+        lambda left: ProbingJob(backend=backend, names=left, threads=threads),
+        environment(threads),
+        watcher,
+        doubt="run: edgeq doctor --no-probe",
+    )
+    found = [Found.model_validate(value) for value in done.found]
+    found += [_blank(backend, name).model_copy(update={"notes": [why]}) for name, why in done.killed.items()]
+    found.sort(key=lambda each: names.index(each.name))
+    return BackendProbes(backend=backend, found=found, note=done.note)
 
 
 def _blank(backend: str, name: str) -> Found:
@@ -246,11 +174,15 @@ def info(probed: probes.Probed) -> ProbeInfo:
     return ProbeInfo(recipe=probed.recipe, expected=probed.expected, found=found, ok=probed.ok)
 
 
+def _probed(found: ProbeInfo, layer: str) -> probes.Probed:
+    value = math.nan if found.found is None else found.found
+    return probes.Probed(found.recipe, found.expected, value, found.ok, layer)
+
+
 def _work(job: ProbingJob) -> None:
     preload(job.backend)
     for name in job.names:
-        emit("phase", name=name)
-        emit("found", value=run(job.backend, name, job.threads).model_dump(mode="json"))
+        tell(name, partial(run, job.backend, name, job.threads))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -259,4 +191,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
 
 from edgeq.artifact import Check, FileEntry, Manifest, WeightsInfo
 from edgeq.files import write_json
@@ -173,6 +174,9 @@ class Accuracy(BaseModel):
     """Images left out because the artifact was calibrated on them."""
     bad_images: list[str] = Field(default_factory=list)
     """Images of the dataset that are missing or can't be read: counted out, and named."""
+    kept_from: str | None = None
+    """Id of the earlier run that judged the same artifact on the same images, in the same order, on this device with the same
+    framework and setting; None where this run did."""
 
 
 class OutputCheck(BaseModel):
@@ -275,6 +279,8 @@ class ProbeInfo(BaseModel):
     found: float | None
     """The output farthest from ``expected``; None where it was not a number."""
     ok: bool
+    kept: bool = False
+    """Whether it was not run again, but found before on this device: by the same files, code, framework and environment."""
 
 
 class Record(BaseModel):
@@ -394,12 +400,12 @@ def read_record(path: Path) -> Record:
             record (``bad-record``).
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        value = from_json(path.read_bytes(), allow_inf_nan=False)
     except OSError as error:
         raise EdgeqError(
             f"cannot read {path}", error.strerror or str(error), "run: edgeq run --resume", code="no-record"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _corrupt(path, str(error)) from error
     if not isinstance(value, Mapping):
         raise _corrupt(path, "not a JSON object")
@@ -419,10 +425,6 @@ def read_record(path: Path) -> Record:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise _corrupt(path, f"{where}: {first['msg']}" if where else first["msg"]) from error
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _corrupt(path: Path, why: str) -> EdgeqError:

@@ -108,7 +108,7 @@ def _facts(good: Sequence[Record]) -> dict[str, Any]:
     """What is not a figure: of the first round, but for what any of them found out."""
     first, last = good[0], good[-1]
     found: dict[str, Any] = {"host": HostStates(before=first.host.before, after=last.host.after)}
-    found["effective"] = _first(good, "effective")
+    found |= {name: _first(good, name) for name in ("effective", "peaks")}
     if first.loadgen is not None:
         early = [each.loadgen.early_stopping_ms for each in good if each.loadgen is not None]
         logs = f"{first.rounds[0].folder}/{first.loadgen.log_dir}"

@@ -72,6 +72,7 @@ class Trial:
                 environment=environment(job.setting.threads),
             ),
             "accuracy": job.accuracy,
+            "peaks": job.peaks if job.cell.backend != NULL else None,
         }
         self.notes: list[Note] = list(job.warnings)
         self.manifest: Manifest | None = None

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from edgeq.backends import installed, probes
-from edgeq.data.cache import cache_dir
+from edgeq.events import Child
+from edgeq.files import cache_dir
 from edgeq.host.device import describe
 from edgeq.run import probing
 from edgeq.run.diagnosis import _probed
@@ -63,7 +64,7 @@ def test_every_probe_runs_once_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert by_name["int8-static"].computes == {"int8": 1.0}
     assert by_name["int8-static"].probe is not None
     assert by_name["int8-static"].probe.ok
-    monkeypatch.setattr(probing.Child, "start", _no_child)
+    monkeypatch.setattr(Child, "start", _no_child)
     assert probe_backends(["tflite"], device, 1) == first
 
 
@@ -71,7 +72,7 @@ def test_every_probe_runs_once_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
 def test_kept_results_hang_on_what_can_change_them(monkeypatch: pytest.MonkeyPatch) -> None:
     device = describe()
     first = probe_backends(["tflite"], device, 1)
-    monkeypatch.setattr(probing.Child, "start", _no_child)
+    monkeypatch.setattr(Child, "start", _no_child)
     other_isa = {**device, "isa": ["avx2"]}
     with pytest.raises(AssertionError, match="started"):
         probe_backends(["tflite"], other_isa, 1)
@@ -86,6 +87,17 @@ def test_kept_results_hang_on_what_can_change_them(monkeypatch: pytest.MonkeyPat
     file.write_text(file.read_text()[:50])
     with pytest.raises(AssertionError, match="started"):
         probe_backends(["tflite"], device, 1)
+
+
+@pytest.mark.usefixtures("needs_tflite")
+def test_a_cell_is_told_what_doctor_found() -> None:
+    device = describe()
+    assert probing.kept_probe("tflite", "int8-static", device, 1) is None
+    (found,) = (each for each in probe_backends(["tflite"], device, 1)["tflite"].found if each.name == "int8-static")
+    kept = probing.kept_probe("tflite", "int8-static", device, 1)
+    assert kept is not None
+    assert (probing.info(kept), kept.layer) == (found.probe, found.layer)
+    assert probing.kept_probe("tflite", "int8-static", device, 2) is None
 
 
 @pytest.mark.usefixtures("needs_tflite")
