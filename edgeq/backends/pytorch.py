@@ -171,7 +171,7 @@ def _engine_text(torch: Any, precisions: set[str], quantized_engine: str) -> str
 
 
 _QUANTIZED = {
-    "x86": "torch x86 engine (oneDNN with VNNI, else FBGEMM)",
+    "x86": "torch x86 engine (oneDNN with VNNI but for depthwise layers of more than 100 channels; else FBGEMM)",
     "fbgemm": "FBGEMM",
     "onednn": "oneDNN",
     "qnnpack": "QNNPACK",

@@ -23,8 +23,11 @@ UNSEEN = (
 
 _LAYERS = ("Convolution", "Fully Connected", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 _CONVERT = ("Convert", "Transpose", "Copy", "QUANTIZE", "DEQUANTIZE", "CAST", "TRANSPOSE")
-#: The first type in XNNPACK's name of a kernel: what it reads (QD8: float32 quantized at run time to int8).
-_PRECISION = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "QS8": "int8", "QU8": "int8", "QC8": "int8", "QD8": "int8"}
+#: The first type in XNNPACK's name of a kernel: what it reads (QD8, QDU8: float32 quantized at run time to 8 bits).
+_PRECISION = {
+    "F32": "fp32", "F16": "fp16", "BF16": "bf16",
+    "QS8": "int8", "QU8": "int8", "QC8": "int8", "QD8": "int8", "QDU8": "int8",
+}  # fmt: skip
 
 
 class _Pair:
@@ -131,5 +134,5 @@ def _group(name: str) -> Group:
 
 
 def _precision(name: str) -> str | None:
-    types = re.findall(r"\b(?:Q[SUDC]8|BF16|F16|F32)\b", name)
+    types = re.findall(r"\b(?:Q[SUDC]8|QDU8|BF16|F16|F32)\b", name)
     return _PRECISION[types[0]] if types else None

@@ -60,17 +60,18 @@ _MEANINGS: dict[tuple[str, str], Meaning] = {
         "litert-quantizer, static_wi8_ai8",
     ),
     ("tflite", "int8-dynamic"): Meaning(
-        "flatbuffer, int8 weights per channel of convolution and linear layers; depthwise weights and activations float32",
+        "flatbuffer, int8 weights per channel of convolution and linear layers; activations, depthwise weights and those of "
+        "a small first convolution that pads are float32",
         "convolution and linear layers in int8, activations quantized at run time; depthwise layers in float32, for which "
-        "XNNPACK has no dynamic kernel",
+        "XNNPACK has no dynamic kernel, and a small first convolution, before which padding would cost more than int8 gains",
         "litert-quantizer, dynamic_wi8_afp32 without DEPTHWISE_CONV_2D",
     ),
     ("onnxruntime", "fp32"): Meaning("ONNX, float32", "float32 (MLAS)", "torch.onnx.export"),
     ("onnxruntime", "fp16"): Meaning(
-        "ONNX, float16 weights and operators, float32 input and output",
-        "float16 for the operators for which the CPU provider has a float16 kernel; the others are computed in "
-        "float32 between two Casts",
-        "onnxconverter-common, convert_float_to_float16",
+        "ONNX, float16 weights, each behind a Cast; for aarch64 float16 operators too; float32 input and output",
+        "float32: weights are widened when the file is loaded; on aarch64 float16 where the CPU has float16 arithmetic, "
+        "for the operators for which the CPU provider has a kernel",
+        "initializers rewritten; for aarch64 onnxconverter-common, convert_float_to_float16",
     ),
     ("onnxruntime", "int8-static"): Meaning(
         "ONNX, QDQ, 8-bit weights per channel on a symmetric grid (u8 x u8 on x86-64 without VNNI, u8 x s8 with VNNI, "

@@ -192,9 +192,10 @@ def test_onnxruntime_joins_times_with_the_weights_that_prepacking_hides() -> Non
     assert (found["b"].group, found["b"].precision, found["b"].ms) == ("convert", None, pytest.approx(0.02))
 
 
-def test_tflite_tells_a_pointwise_convolution_from_a_linear_layer_by_order() -> None:
-    names = ["Convert (NC, F32, QD8)", "Fully Connected (NC, QD8, F32, QC8W) GEMM", "Convolution (NHWC, F32) DWConv",
-             "Fully Connected (NC, F32) GEMM"]  # fmt: skip
+@pytest.mark.parametrize("dynamic", ["QD8", "QDU8"])
+def test_tflite_tells_a_pointwise_convolution_from_a_linear_layer_by_order(dynamic: str) -> None:
+    names = [f"Convert (NC, F32, {dynamic})", f"Fully Connected (NC, {dynamic}, F32, QC8W) GEMM",
+             "Convolution (NHWC, F32) DWConv", "Fully Connected (NC, F32) GEMM"]  # fmt: skip
     runs = [[Event(name, 1000 * turn, True) for name in names] for turn in (1, 3)]
     found = tflite_times(runs, LAYERS)
     assert [(time.name, time.group, time.precision, time.ms) for time in found[1:]] == [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,8 +21,10 @@ INT8 = [(backend, recipe) for backend in BACKENDS for recipe in probes.recipes(b
 #: Right only where the CPU sums products in 32 bits.
 NEED_VNNI = {
     ("openvino", "int8-static-nofix"), ("openvino", "int8-static-first"), ("onnxruntime", "int8-static-u8s8"),
-    ("onnxruntime", "int8-static-s8s8"), ("pytorch", "int8-static-x86-8bit"),
+    ("onnxruntime", "int8-static-s8s8"), ("pytorch", "int8-static-onednn"),
 }  # fmt: skip
+#: Right on no x86 CPU.
+NEVER = ("pytorch", "int8-static-x86-8bit")
 OUTPUTS = sum(probes.PATHS.values())
 
 
@@ -31,7 +35,7 @@ def _logits(changed: dict[int, float] | None = None) -> Array:
     return logits
 
 
-@pytest.mark.parametrize(("backend", "recipe"), INT8, ids="-".join)
+@pytest.mark.parametrize(("backend", "recipe"), [each for each in INT8 if each != NEVER], ids="-".join)
 def test_this_device_gives_the_known_answer(backend: str, recipe: str) -> None:
     if not installed(backend):
         pytest.skip(f"{backend} is not installed")
@@ -40,6 +44,14 @@ def test_this_device_gives_the_known_answer(backend: str, recipe: str) -> None:
     found = probes.probe(backend, recipe, 1)
     assert found.ok, found
     assert found.expected == pytest.approx(63.36)
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="an engine of torch on x86")
+def test_torch_s_x86_engine_saturates_in_depthwise_layers_of_many_channels_even_with_vnni() -> None:
+    pytest.importorskip("torch")
+    found = probes.probe(*NEVER, 1)
+    assert "wide depthwise convolution" in found.wrong
+    assert found.found < 0.6 * probes.EXPECTED
 
 
 def test_every_packaged_file_belongs_to_a_probe() -> None:
@@ -106,6 +118,8 @@ def test_the_warning_names_the_cure_as_a_command() -> None:
     elsewhere = probes.probe_note("onnxruntime", _wrong("int8-static-u8s8"), "x86_64-vnni")
     assert elsewhere.hint.startswith(note.hint + ", then remove the artifact for x86_64-vnni")
     assert "--target aarch64" in probes.probe_note("pytorch", _wrong("int8-static-x86-8bit"), "aarch64").hint
+    outdated = probes.probe_note("pytorch", _wrong("int8-static-x86-8bit"), "x86_64-vnni")
+    assert outdated.hint == "run: edgeq export --backend pytorch --scheme int8-static --target x86_64-vnni"
 
 
 def test_the_warning_says_where_there_is_no_further_cure() -> None:

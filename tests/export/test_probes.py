@@ -52,7 +52,7 @@ def test_a_rebuilt_probe_is_the_packaged_one(backend: str, rebuilt: Any, monkeyp
 def _runs(backend: str, name: str) -> Any:
     answer = probes.probe(backend, name, 1)
     macs = probes.computes(backend, name, 1).macs
-    return (answer.found, answer.wrong, macs)
+    return (round(answer.found, 3), answer.wrong, macs)  # ranges taken on another CPU differ in the last bit
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

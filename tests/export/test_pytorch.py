@@ -43,7 +43,8 @@ def test_only_int8_static_depends_on_the_target() -> None:
         recipes = [pytorch.recipe(scheme, target) for target in TARGETS]
         assert [recipe.target for recipe in recipes] == (list(TARGETS) if scheme == "int8-static" else ["any"] * 3)
     assert pytorch.recipe("int8-static", "x86_64").settings["activation_bits"] == 7
-    assert pytorch.recipe("int8-static", "aarch64").settings["engine"] == "qnnpack"
+    engines = {target: pytorch.recipe("int8-static", target).settings["engine"] for target in TARGETS}
+    assert engines == {"x86_64": "x86", "x86_64-vnni": "onednn", "aarch64": "qnnpack"}
 
 
 def test_recipes_need_no_torch() -> None:

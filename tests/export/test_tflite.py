@@ -65,6 +65,37 @@ def test_int8_static_takes_and_gives_float32_around_integer_operators(artifacts:
     assert artifacts["int8-static"].manifest.details["calibration_samples"] == 16
 
 
+def weight_types(exported: Exported) -> list[str]:
+    """The numpy type of each convolution's and linear layer's weights, in order."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(exported.path))
+    types = {tensor["index"]: tensor["dtype"].__name__ for tensor in interpreter.get_tensor_details()}
+    layers = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+    return [types[op["inputs"][1]] for op in interpreter._get_ops_details() if op["op_name"] in layers]
+
+
+def test_int8_dynamic_leaves_depthwise_layers_and_a_small_padded_first_one_in_float(
+    artifacts: dict[str, Exported],
+) -> None:
+    """XNNPACK has no dynamic kernel for the first, and pads by an operator of its own before the other."""
+    assert weight_types(artifacts["int8-dynamic"]) == ["float32", "float32", "int8", "int8", "int8"]
+    assert artifacts["int8-dynamic"].manifest.details["convolutions_of_padded_input_in_float"] == 1
+
+
+def test_a_large_padded_first_convolution_is_quantized(tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    large = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 64, 7, 2, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+        torch.nn.Linear(64, 10),
+    )  # fmt: skip
+    exported = export("tflite", "int8-dynamic", tmp_path, large.eval())
+    assert weight_types(exported) == ["int8", "int8"]
+    assert sqnr_db(logits(exported), exported.logits) > 25
+
+
 def test_quantized_files_are_smaller(artifacts: dict[str, Exported]) -> None:
     size = {scheme: exported.path.stat().st_size for scheme, exported in artifacts.items()}
     assert size["fp16"] < size["fp32"]
