@@ -21,15 +21,21 @@ matrix = $(call each,--model,$(MODELS)) $(call each,--backend,$(BACKENDS)) $(cal
 export_args = $(matrix) --weights "$(WEIGHTS)" $(if $(CALIBRATION),--calibration "$(CALIBRATION)")
 run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PROFILE) --rounds $(ROUNDS) --results "$(RESULTS)" \
 	$(if $(DATASET),--dataset "$(DATASET)") $(if $(RESUME),--resume)
+# Rounds of its own, unless they are asked for: a single one has no interval.
+bench_args = --weights "$(WEIGHTS)" $(if $(CALIBRATION),--calibration "$(CALIBRATION)") \
+	$(if $(filter command environment,$(firstword $(origin ROUNDS))),--rounds $(ROUNDS)) $(call each,--only,$(ONLY))
+tune_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --results "$(RESULTS)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup export run report test lint clean
+.PHONY: help setup export tune run report bench test lint clean
 
 help:
 	@echo 'make run     export and measure MODELS (default: mobilenet_v2) on four frameworks, and print the tables'
 	@echo 'make test    lint, type checks and all tests'
+	@echo 'make tune    find the fastest threads, streams and batch for what is exported (make run TUNE=1: before it measures)'
+	@echo 'make bench   edgeq beside the frameworks'"'"' own tools (about 15 minutes on a quiet machine; ONLY=harness: one group)'
 	@echo 'also: setup export report lint clean'
-	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION ROUNDS RESULTS RESUME=1 EXTRAS'
+	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION ROUNDS RESULTS RESUME=1 TUNE=1 ONLY EXTRAS'
 
 setup: $(STAMP)
 
@@ -43,18 +49,25 @@ $(STAMP): pyproject.toml constraints.txt
 export: setup
 	$(BIN)/edgeq export $(export_args)
 
+tune: setup
+	$(BIN)/edgeq tune $(tune_args)
+
 # An artifact that failed to export has failed cells, and the run goes on. An export that stopped altogether prints no JSON:
 # what lies there is then of an earlier export, and is not measured in the name of this one.
 run: setup
 	@status=0; outcomes=$$(mktemp); trap 'rm -f "$$outcomes"' EXIT; \
 	$(BIN)/edgeq export --json $(export_args) > "$$outcomes" || status=$$?; \
 	if [ -s "$$outcomes" ]; then \
+		$(if $(TUNE),$(BIN)/edgeq tune $(tune_args) || status=$$?;) \
 		$(BIN)/edgeq run $(run_args) || status=$$?; \
 		if [ $$status -le 1 ]; then $(BIN)/edgeq report --results "$(RESULTS)" || status=$$?; fi; \
 	fi; exit $$status
 
 report: setup
 	$(BIN)/edgeq report --results "$(RESULTS)"
+
+bench: setup
+	$(BIN)/python -m benchmarks $(bench_args)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgeq.artifact import Manifest
 from edgeq.files import sha256_json, write_json
-from edgeq.spec.names import SINGLE_STREAM
+from edgeq.spec.names import MULTI_STREAM, SINGLE_STREAM
 from edgeq.spec.note import Note
+from edgeq.spec.profile import MultiStream
 
 
 class Setting(BaseModel):
@@ -73,6 +74,13 @@ class TunedFile(BaseModel):
     """By ``<scenario>/<threads allowed>``."""
 
 
+#: Codes of notes that say that others had a part in what a search measured.
+UNSTEADY = ("busy-neighbour", "unsteady", "throttled")
+
+#: Samples of a multi-stream query, in every profile that comes with edgeq.
+QUERY: int = MultiStream.model_fields["samples_per_query"].default
+
+
 def default_setting(scenario: str, threads: int, manifest: Manifest | None = None) -> Setting:
     """What a cell runs with where nothing was tuned: all threads on one sample, or a thread a stream.
 
@@ -82,7 +90,10 @@ def default_setting(scenario: str, threads: int, manifest: Manifest | None = Non
     Args:
         manifest: The artifact's; None without a model.
     """
-    return Setting(threads=threads, streams=1 if scenario == SINGLE_STREAM else threads)
+    if scenario == SINGLE_STREAM:
+        return Setting(threads=threads)
+    most = QUERY if scenario == MULTI_STREAM else threads
+    return Setting(threads=threads, streams=max(n for n in range(1, min(threads, most) + 1) if threads % n == 0))
 
 
 def tuning_key(manifest: Manifest, device: Mapping[str, Any], versions: Mapping[str, str], threads: int) -> str:
@@ -113,8 +124,9 @@ def setting_for(
         key: ``tuning_key`` of the artifact here and now.
 
     Returns:
-        The stored setting where there is one for the same key; else the default, with the note ``tuned-stale`` where
-        what is stored was found for something else, or can't be read.
+        The stored setting where there is one for the same key, with the note ``tuned-unsteady`` where a disturbed machine
+        made it leave the default; else the default, with ``tuned-stale`` where what is stored was found for something
+        else, or can't be read.
     """
     default, file = default_setting(scenario, threads, manifest), tuned_path(path, device)
     if not file.is_file():
@@ -127,7 +139,7 @@ def setting_for(
         return default, False, []
     if not _holds(tuned, key, default):
         return default, False, [_stale("it was found with another artifact, framework version or device")]
-    return tuned.setting, True, []
+    return tuned.setting, True, _unsteady(tuned)
 
 
 def stored(
@@ -147,6 +159,14 @@ def _holds(tuned: Tuned, key: str, default: Setting) -> bool:
 def _stale(why: str) -> Note:
     text = f"the tuned setting was not used, the default was: {why}"
     return Note(code="tuned-stale", text=text, hint="run: edgeq tune")
+
+
+def _unsteady(tuned: Tuned) -> list[Note]:
+    found = [note.text for note in tuned.notes if note.code in UNSTEADY]
+    if not found or tuned.setting == tuned.default:
+        return []
+    text = f"the setting ({tuned.setting.words()}) was tuned on a disturbed machine: {'; '.join(found)}"
+    return [Note(code="tuned-unsteady", text=text, hint="run: edgeq tune --again, on a quiet machine")]
 
 
 def read_tuned(path: Path) -> TunedFile | None:

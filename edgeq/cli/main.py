@@ -18,6 +18,7 @@ VERBS = {
     "doctor": "What this device is, and what each backend can run here.",
     "export": "Quantize and export models for each framework.",
     "sweep": "Measure accuracy against a choice of quantization.",
+    "tune": "Find the fastest threads, streams and batch for each cell.",
     "run": "Measure cells with MLPerf LoadGen.",
     "report": "Turn records into comparison tables.",
     "explain": "Why a cell is slow or fast: time by operator, against fp32.",
