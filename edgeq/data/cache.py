@@ -1,12 +1,12 @@
-"""Preprocessed pixels on disk: one memory-mapped uint8 ``.npy`` a set, keyed by content, whole or absent."""
+"""Preprocessed pixels on disk: one uint8 ``.npy`` a set, keyed by content, whole or absent."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
 import json
-import os
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -14,11 +14,15 @@ from typing import BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
+from edgeq.data import synthetic
 from edgeq.data.images import Image, ImageSet, Progress, decoder_message
 from edgeq.data.preprocess import VERSION, Pixels, decode, input_size, is_as_is, to_pixels
-from edgeq.files import atomic_path, sha256_file, sha256_json, write_json
+from edgeq.files import atomic_path, cache_dir, sha256_file, sha256_json, write_json
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.model import ModelSpec
+
+#: The largest file of synthetic images that is kept: 1,783 of 224 x 224.
+MOST_MADE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -38,14 +42,6 @@ class Cached:
     bad: tuple[Undecodable, ...]
 
 
-def cache_dir() -> Path:
-    """``$EDGEQ_CACHE``, else ``$XDG_CACHE_HOME/edgeq``, else ``~/.cache/edgeq``."""
-    if own := os.environ.get("EDGEQ_CACHE"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "edgeq"
-
-
 def cached_pixels(images: ImageSet, spec: ModelSpec, preprocessing: str, on_progress: Progress | None = None) -> Cached:
     """The set's pixels on disk: those of an earlier call where its file is whole, else made now.
 
@@ -63,16 +59,37 @@ def cached_pixels(images: ImageSet, spec: ModelSpec, preprocessing: str, on_prog
     return _build(path, images, spec, preprocessing, on_progress)
 
 
-def open_pixels(path: Path, shape: tuple[int, int, int]) -> Pixels:
-    """Maps a cache file read-only: uint8 ``[n, h, w, 3]``; pages are read as they are used.
+def made_pixels(size: tuple[int, int], seed: int, count: int) -> Path | None:
+    """A file of the synthetic images 0 to ``count`` of ``seed``, uint8 ``[count, *size, 3]``: made once, as one takes 25 ms.
+
+    None where it would take more than ``MOST_MADE_BYTES``.
+
+    Raises:
+        EdgeqError: the disk is full or the cache folder can't be written (``disk-full``, ``cannot-write``).
+    """
+    if count * math.prod(size) * 3 > MOST_MADE_BYTES:
+        return None
+    key = sha256_json([synthetic.VERSION, np.__version__, size, seed, count])[:32]
+    path = cache_dir() / "samples" / f"synthetic-{key}.npy"
+    if _whole(path) is None:
+        with atomic_path(path) as temporary, temporary.open("wb") as stream:
+            _header(stream, count, *size)
+            for index in range(count):
+                stream.write(synthetic.image(*size, seed, index).data)
+        _describe(path, range(count), [])
+    return path
+
+
+def find_pixels(path: Path, shape: tuple[int, int, int]) -> tuple[int, int]:
+    """Where the pixels of a cache file begin, in bytes, and how many samples uint8 ``[h, w, 3]`` follow.
 
     Raises:
         ValueError, OSError: the file is missing, shorter than its header says, or holds other samples.
     """
-    pixels: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
-    if pixels.dtype != np.uint8 or pixels.shape[1:] != shape:
+    pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(pixels, np.memmap) or pixels.dtype != np.uint8 or pixels.shape[1:] != shape:
         raise ValueError(f"{path} holds {pixels.dtype} {list(pixels.shape)}, not uint8 samples of {list(shape)}")
-    return pixels
+    return pixels.offset, len(pixels)
 
 
 def _key(images: ImageSet, spec: ModelSpec, preprocessing: str) -> str:
@@ -122,16 +139,14 @@ def _build(path: Path, images: ImageSet, spec: ModelSpec, preprocessing: str, on
                 "pass a folder that holds whole images",
                 code="no-images",
             )
-    write_json(
-        path.with_suffix(".json"),
-        {
-            "bytes": path.stat().st_size,
-            "sha256": sha256_file(path),
-            "rows": rows,
-            "bad": [asdict(item) for item in bad],
-        },
-    )
+    _describe(path, rows, bad)
     return Cached(path, tuple(rows), tuple(bad))
+
+
+def _describe(path: Path, rows: Sequence[int], bad: Sequence[Undecodable]) -> None:
+    """Writes what makes the file at ``path`` whole (see ``_whole``)."""
+    note = {"bytes": path.stat().st_size, "sha256": sha256_file(path), "rows": list(rows)}
+    write_json(path.with_suffix(".json"), note | {"bad": [asdict(item) for item in bad]})
 
 
 def _header(stream: BinaryIO, count: int, height: int, width: int) -> None:

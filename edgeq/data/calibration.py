@@ -10,7 +10,7 @@ from edgeq.artifact import CalibrationInfo
 from edgeq.data import synthetic as _synthetic
 from edgeq.data.images import BadImage, Image, ImageSet, Progress, list_images
 from edgeq.data.preprocess import VERSION, Floats, rule
-from edgeq.data.samples import SampleSet, prepare, synthetic
+from edgeq.data.samples import SampleSet, kept_synthetic, prepare
 from edgeq.files import sha256_json
 from edgeq.spec.errors import RequestError
 from edgeq.spec.model import ModelSpec
@@ -73,7 +73,8 @@ def choose_calibration(
             code="bad-value",
         )
     if folder is None:
-        return CalibrationSet(synthetic(spec, count, seed), seed)
+        made = kept_synthetic(spec, count, seed)
+        return CalibrationSet(made, seed, made.warnings)
     images = list_images(folder, spec.classes, spec.label_offset, labelled=False, flag="--calibration")
     samples = _prepare_first(images, _seeded_order(images, seed), count, spec, on_progress)
     notes = list(samples.warnings)

@@ -5,6 +5,7 @@ Light: a worker opens a set with numpy alone; Pillow is imported only where imag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeq.data import synthetic as _synthetic
-from edgeq.data.cache import cached_pixels, open_pixels
+from edgeq.data.cache import cached_pixels, find_pixels, made_pixels
 from edgeq.data.images import BadImage, ImageSet, Progress, content_sha256
 from edgeq.data.layout import Layout
 from edgeq.data.preprocess import Floats, Pixels, input_size, normalize, rule
@@ -39,31 +40,47 @@ class PixelSource(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """A cache file."""
+    """A cache file of ``rows`` samples of ``size`` (height, width), the first ``start`` bytes from its beginning.
+
+    Read, not mapped: pages of a map count as the process's memory, and would add up to the whole set in an accuracy run.
+    """
 
     path: Path
-    array: Pixels
+    start: int
+    rows: int
+    size: tuple[int, int]
 
     def pixels(self, row: int) -> Pixels:
-        pixels: Pixels = self.array[row]
-        return pixels
+        """uint8 ``[h, w, 3]``. Raises ``EdgeqError`` (code ``no-samples``) where the file is gone or cut short."""
+        shape = (*self.size, 3)
+        length = math.prod(shape)
+        try:
+            return np.fromfile(self.path, np.uint8, length, offset=self.start + row * length).reshape(shape)
+        except (OSError, ValueError) as error:
+            raise _no_samples(self.path, str(error)) from error
 
     def to_spec(self) -> dict[str, Any]:
-        return {"file": str(self.path), "rows": len(self.array)}
+        return {"file": str(self.path), "rows": self.rows}
 
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """Images made from a seed, each without the others."""
+    """Images made from a seed, each without the others; taken from ``kept`` where they were made before."""
 
     size: tuple[int, int]
     seed: int
+    kept: FileSource | None = None
 
     def pixels(self, row: int) -> Pixels:
-        return _synthetic.image(*self.size, self.seed, row)
+        """uint8 ``[h, w, 3]``. Raises ``EdgeqError`` as ``FileSource.pixels`` does."""
+        return _synthetic.image(*self.size, self.seed, row) if self.kept is None else self.kept.pixels(row)
+
+    def identity(self) -> dict[str, Any]:
+        """What the pixels follow from."""
+        return {"seed": self.seed, "version": _synthetic.VERSION}
 
     def to_spec(self) -> dict[str, Any]:
-        return {"seed": self.seed, "version": _synthetic.VERSION}
+        return self.identity() | ({} if self.kept is None else self.kept.to_spec())
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +97,7 @@ class SampleSet:
     size: tuple[int, int]
     preprocessing: str
     source: PixelSource
-    rows: tuple[int, ...]
+    rows: Sequence[int]
     labels: Labels | None = None
     labelling: str = "none"
     file_hashes: tuple[str, ...] = ()
@@ -129,7 +146,7 @@ class SampleSet:
     def sha256(self) -> str:
         """Of the samples' content and labels, whatever their order and names."""
         if isinstance(self.source, SyntheticSource):
-            return sha256_json([self.source.to_spec(), self.size, sorted(self.rows)])
+            return sha256_json([self.source.identity(), self.size, sorted(self.rows)])
         labels = [None] * self.count if self.labels is None else self.labels.tolist()
         return content_sha256(zip(self.file_hashes, labels, strict=True))
 
@@ -155,7 +172,7 @@ class SampleSet:
             "size": list(self.size),
             "preprocessing": self.preprocessing,
             "source": self.source.to_spec(),
-            "rows": list(self.rows),
+            "rows": _spans(self.rows),
             "labels": None if self.labels is None else self.labels.tolist(),
             "labelling": self.labelling,
             "file_hashes": list(self.file_hashes),
@@ -194,7 +211,7 @@ def prepare(
         size=input_size(spec),
         preprocessing=how,
         source=_open_file(cached.path, input_size(spec), len(cached.rows)),
-        rows=tuple(range(len(entries))),
+        rows=range(len(entries)),
         labels=np.array(numbers, dtype=np.int64) if labelled else None,
         labelling=images.labelling,
         file_hashes=tuple(entry.sha256 for entry in entries),
@@ -212,8 +229,24 @@ def synthetic(spec: ModelSpec, count: int, seed: int) -> SampleSet:
         size=input_size(spec),
         preprocessing=f"synthetic images of {spec.preprocess.crop}x{spec.preprocess.crop}",
         source=SyntheticSource(input_size(spec), seed),
-        rows=tuple(range(count)),
+        rows=range(count),
     )
+
+
+def kept_synthetic(spec: ModelSpec, count: int, seed: int) -> SampleSet:
+    """``synthetic`` with the pixels on disk, made at the first call. Nobody else need then make them.
+
+    Where the cache can't be written, each sample is made when it is needed, and ``warnings`` hold ``not-kept``.
+    """
+    made, size = synthetic(spec, count, seed), input_size(spec)
+    try:
+        path = made_pixels(size, seed, count)
+    except EdgeqError as error:
+        text = f"synthetic samples could not be kept, and are made anew by each process: {error.what}: {error.why}"
+        return replace(made, warnings=(Note(code="not-kept", text=text, hint=error.hint),))
+    if path is None:
+        return made
+    return replace(made, source=SyntheticSource(size, seed, _open_file(path, size, count)))
 
 
 def open_samples(spec: dict[str, Any]) -> SampleSet:
@@ -227,7 +260,8 @@ def open_samples(spec: dict[str, Any]) -> SampleSet:
     source: PixelSource
     if spec["kind"] == "synthetic":
         _check_version(origin["version"])
-        source = SyntheticSource((height, width), origin["seed"])
+        kept = _open_file(Path(origin["file"]), (height, width), origin["rows"]) if "file" in origin else None
+        source = SyntheticSource((height, width), origin["seed"], kept)
     else:
         source = _open_file(Path(origin["file"]), (height, width), origin["rows"])
     return SampleSet(
@@ -237,7 +271,7 @@ def open_samples(spec: dict[str, Any]) -> SampleSet:
         size=(height, width),
         preprocessing=spec["preprocessing"],
         source=source,
-        rows=tuple(spec["rows"]),
+        rows=_rows(spec["rows"]),
         labels=None if spec["labels"] is None else np.array(spec["labels"], dtype=np.int64),
         labelling=spec["labelling"],
         file_hashes=tuple(spec["file_hashes"]),
@@ -246,19 +280,40 @@ def open_samples(spec: dict[str, Any]) -> SampleSet:
     )
 
 
+def _spans(rows: Sequence[int]) -> list[list[int]]:
+    """``[first, count]`` of each stretch of consecutive rows: a few, where a list of 50,000 rows would take 2 MB."""
+    found: list[list[int]] = []
+    for row in rows:
+        if found and row == sum(found[-1]):
+            found[-1][1] += 1
+        else:
+            found.append([row, 1])
+    return found
+
+
+def _rows(spans: Sequence[Sequence[int]]) -> Sequence[int]:
+    if len(spans) == 1:
+        return range(spans[0][0], sum(spans[0]))
+    return tuple(row for first, count in spans for row in range(first, first + count))
+
+
 def _open_file(path: Path, size: tuple[int, int], rows: int) -> FileSource:
     try:
-        array = open_pixels(path, (*size, 3))
-        if len(array) != rows:
-            raise ValueError(f"{len(array)} samples where {rows} were prepared")
+        start, count = find_pixels(path, (*size, 3))
+        if count != rows:
+            raise ValueError(f"{count} samples where {rows} were prepared")
     except (OSError, ValueError) as error:
-        raise EdgeqError(
-            f"cannot read the preprocessed samples {path}",
-            str(error),
-            "run the same command again: it prepares them anew",
-            code="no-samples",
-        ) from error
-    return FileSource(path, array)
+        raise _no_samples(path, str(error)) from error
+    return FileSource(path, start, rows, size)
+
+
+def _no_samples(path: Path, why: str) -> EdgeqError:
+    return EdgeqError(
+        f"cannot read the preprocessed samples {path}",
+        why,
+        "run the same command again: it prepares them anew",
+        code="no-samples",
+    )
 
 
 def _check_version(version: int) -> None:

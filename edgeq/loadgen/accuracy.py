@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,23 +60,36 @@ def read_accuracy(log_dir: Path, total: int) -> Predictions:
     path = log_dir / ACCURACY
     best: Labels = np.full((total, TOP), -1, np.int32)
     seen = np.zeros(total, bool)
-    entries = _entries(path)
-    for index, answer in entries:
+    count = 0
+    for index, answer in _entries(path):
         if not 0 <= index < total:
             raise _bad_log(path, f"it holds sample {index}; there are {total}")
         if seen[index] and not np.array_equal(best[index], answer):
             raise _bad_log(path, f"sample {index} has two different answers")
         best[index], seen[index] = answer, True
+        count += 1
     if not seen.all():
         missing = np.flatnonzero(~seen)
         raise _bad_log(path, f"{len(missing)} of {total} samples are missing, the first is {missing[0]}")
-    return Predictions(best, len(entries) - total)
+    return Predictions(best, count - total)
 
 
-def _entries(path: Path) -> list[tuple[int, Labels]]:
+def _entries(path: Path) -> Iterator[tuple[int, Labels]]:
+    """Sample and answer of each entry; LoadGen writes one a line. Read one by one: 50,000 at once would take 20 MB."""
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        return [(int(entry["qsl_idx"]), _decode(entry["data"])) for entry in entries]
+        with path.open(encoding="utf-8") as log:
+            if next(log, "") != "[\n":
+                raise ValueError("it does not begin as a list")
+            more = True
+            for line in log:
+                if line.strip() == "]" and not more and next(log, None) is None:
+                    return
+                if not more:
+                    raise ValueError(f"a comma is missing before {line[:40]!r}")
+                more = line.endswith(",\n")
+                entry = json.loads(line.rstrip(",\n"))
+                yield int(entry["qsl_idx"]), _decode(entry["data"])
+            raise ValueError("its list does not end")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _bad_log(path, str(error) or type(error).__name__) from error
 

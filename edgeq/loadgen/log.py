@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,11 @@ from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
 DETAIL, SUMMARY, ACCURACY = "mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json"
+
+#: How the keys of settings and results begin; and of what else is read. An accuracy run over 50,000 samples logs 9,000
+#: entries, of samples loaded and of the logger itself, that are not kept.
+_SINGLE = ("effective_", "result_", "early_stopping_", "loadgen_version", "num_errors")
+_READ = (*_SINGLE, "generated_", "power_")
 
 _PREFIX = ":::MLLOG "
 _NS_PER_MS = 1e6
@@ -79,7 +84,7 @@ class Outcome:
     """Of each query, or block of offline's: kept by the SUT, not in the logs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Entry:
     key: str
     value: Any
@@ -94,7 +99,7 @@ def read_outcome(log_dir: Path) -> Outcome:
         EdgeqError: a log is missing, truncated or damaged, or the two disagree (code ``loadgen-log``).
     """
     detail, summary = log_dir / DETAIL, log_dir / SUMMARY
-    entries = list(parse_detail(_read(detail)))
+    entries = [each for each in _parse(detail) if each.key.startswith(_READ) or each.error or each.warning]
     values = _single_values(detail, entries)
     settings = {key.removeprefix("effective_"): value for key, value in values.items() if key.startswith("effective_")}
     errors = [entry for entry in entries if entry.error]
@@ -124,13 +129,21 @@ def read_outcome(log_dir: Path) -> Outcome:
     )
 
 
-def parse_detail(text: str) -> Iterator[_Entry]:
-    """The entries of a detail log, one a line.
+def _parse(detail: Path) -> Iterator[_Entry]:
+    """The entries of a detail log, one in memory at a time.
 
     Raises:
-        EdgeqError: a line is not LoadGen's (code ``loadgen-log``): a damaged line may have been an error's.
+        EdgeqError: it can't be read, or a line is not LoadGen's: a damaged one may have been an error's.
     """
-    for number, line in enumerate(text.split("\n"), 1):
+    try:
+        with detail.open(encoding="utf-8") as lines:
+            yield from _entries(lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad_log(detail, str(error)) from error
+
+
+def _entries(lines: Iterable[str]) -> Iterator[_Entry]:
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -147,7 +160,7 @@ def _single_values(detail: Path, entries: list[_Entry]) -> dict[str, Any]:
     """Key → value of settings and results, each of which a run logs once."""
     values: dict[str, Any] = {}
     for entry in entries:
-        if not entry.key.startswith(("effective_", "result_", "early_stopping_", "loadgen_version", "num_errors")):
+        if not entry.key.startswith(_SINGLE):
             continue
         if entry.key in values and values[entry.key] != entry.value:
             raise _bad_log(detail, f"{entry.key} is both {values[entry.key]} and {entry.value}")

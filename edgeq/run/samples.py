@@ -10,7 +10,7 @@ from typing import Any
 from edgeq.artifact import Manifest
 from edgeq.data.calibration import exclude_calibration
 from edgeq.data.images import list_images
-from edgeq.data.samples import prepare, synthetic
+from edgeq.data.samples import kept_synthetic, prepare
 from edgeq.spec.model import NO_MODEL_SPEC, load_model
 from edgeq.spec.names import NO_MODEL
 from edgeq.spec.note import Note
@@ -54,8 +54,8 @@ def samples_for(
     """
     spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(models_dir, model)
     if dataset is None or model == NO_MODEL:
-        made = synthetic(spec, profile.resident_samples, seed + SEED_OFFSET)
-        return ModelSamples(made.to_spec(), made.sha256)
+        made = kept_synthetic(spec, profile.resident_samples, seed + SEED_OFFSET)
+        return ModelSamples(made.to_spec(), made.sha256, warnings=list(made.warnings))
     images = list_images(dataset, spec.classes, spec.label_offset, on_progress=on_progress)
     seen = {digest for manifest in manifests for digest in manifest.seen_images}
     samples, excluded = exclude_calibration(prepare(images, spec, on_progress), seen)
@@ -71,6 +71,8 @@ def samples_for(
                 hint="use the whole validation set",
             )
         )
+    # Of no use to a worker, and 5 MB of its memory, and of each cell's job.json, with 50,000 images.
+    described_to_worker = samples.to_spec() | {"file_hashes": []}
     return ModelSamples(
-        samples.to_spec(), samples.sha256, str(dataset), described["preprocessing"], bad, excluded, warnings
+        described_to_worker, samples.sha256, str(dataset), described["preprocessing"], bad, excluded, warnings
     )

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edgeq.artifact import write_manifest
 from edgeq.backends import open_session
 from edgeq.backends.openvino_graph import Node, executed, float_ops
 from edgeq.backends.session import SessionOptions
@@ -46,6 +49,20 @@ def test_a_failure_in_done_is_raised(artifacts: dict[str, Exported], streams: in
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_sample_of_a_wrong_shape_is_raised(artifacts: dict[str, Exported], streams: int) -> None:
     check_a_failing_sample(artifacts["fp32"], streams)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_read_only_sample_is_inferred(artifacts: dict[str, Exported], batch: int) -> None:
+    """OpenVINO refuses to share one: what comes from a file that is mapped, say."""
+    chosen = artifacts["fp32"]
+    session = open_session(chosen.manifest, chosen.path, SessionOptions(threads=1, batch=batch))
+    samples = chosen.samples[:2].copy()
+    expected = session.infer(samples[:1]), session.infer(samples[1:])
+    samples.setflags(write=False)
+    found = session.infer(samples[:1]), session.infer(samples[1:])
+    session.close()
+    np.testing.assert_array_equal(found, expected)
+    assert not np.array_equal(*found)
 
 
 def test_float32_computes_in_float32_whatever_the_device_prefers(artifacts: dict[str, Exported]) -> None:
@@ -173,3 +190,31 @@ def test_a_batch_that_would_change_its_samples_is_refused(artifacts: dict[str, E
     exported = artifacts["int8-dynamic"]
     with pytest.raises(EdgeqError, match="gives alone"):
         open_session(exported.manifest, exported.path, SessionOptions(1, 1, 2))
+
+
+FIRST = """
+import sys
+from pathlib import Path
+import numpy as np
+from edgeq.artifact import read_manifest
+from edgeq.backends import open_session
+from edgeq.backends.session import SessionOptions
+
+manifest = read_manifest(Path(sys.argv[1]))
+session = open_session(manifest, Path(sys.argv[2]), SessionOptions(threads=2, streams=2))
+samples = [np.zeros(manifest.input.shape, np.float32)] * 8
+session.infer_many(samples, lambda *_: None)
+"""
+
+
+def test_a_process_may_begin_with_several_streams(artifacts: dict[str, Exported], tmp_path: Path, repo: Path) -> None:
+    """The bindings (2026.4.1) hang for ever where two threads convert the first arrays of a process at once."""
+    made = artifacts["fp32"]
+    write_manifest(tmp_path / "fp32.json", made.manifest)
+    for _ in range(5):
+        subprocess.run(
+            [sys.executable, "-c", FIRST, str(tmp_path / "fp32.json"), str(made.path)],
+            cwd=repo,
+            check=True,
+            timeout=120,
+        )

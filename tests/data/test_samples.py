@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from edgeq.data import cache
 from edgeq.data.images import list_images
 from edgeq.data.preprocess import decode, normalize, to_pixels
-from edgeq.data.samples import SampleSet, open_samples, prepare, synthetic
+from edgeq.data.samples import SampleSet, kept_synthetic, open_samples, prepare, synthetic
+from edgeq.files import cache_dir
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.model import NO_MODEL_SPEC
 from tests.data.pictures import CROP, small_spec, truncate, write_pictures
@@ -237,6 +240,53 @@ def test_opening_a_spec_whose_file_is_not_whole_says_so(tmp_path: Path, damage: 
     assert caught.value.code == "no-samples"
 
 
+@pytest.mark.parametrize("damage", ["gone", "truncated"])
+def test_a_file_that_is_lost_while_it_is_in_use_says_so(tmp_path: Path, damage: str) -> None:
+    write_pictures(tmp_path / "set", 3)
+    found = open_samples(_prepare(tmp_path / "set").to_spec())
+    path = Path(found.to_spec()["source"]["file"])
+    found.load([2], "NCHW")
+    path.unlink() if damage == "gone" else truncate(path)
+    with pytest.raises(EdgeqError) as caught:
+        found.load([2], "NCHW")
+    assert caught.value.code == "no-samples"
+
+
+def test_reading_a_whole_set_leaves_none_of_it_in_memory(tmp_path: Path) -> None:
+    rows, side = 400, 224
+    pixels = np.lib.format.open_memmap(tmp_path / "s.npy", mode="w+", dtype=np.uint8, shape=(rows, side, side, 3))
+    pixels.flush()
+    spec = synthetic(SPEC, rows, seed=0).to_spec()
+    spec |= {"kind": "folder", "size": [side, side], "source": {"file": str(tmp_path / "s.npy"), "rows": rows}}
+    code = (
+        "import json, sys\n"
+        "from edgeq.data.samples import open_samples\n"
+        "from edgeq.host.memory import peak_rss\n"
+        "samples = open_samples(json.loads(sys.stdin.read()))\n"
+        "samples.load([0], 'NHWC')\n"
+        "before = peak_rss()\n"
+        "for index in range(samples.count):\n"
+        "    samples.load([index], 'NHWC')\n"
+        "print(peak_rss() - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(spec), capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < pixels.nbytes / 10, f"of {pixels.nbytes} bytes"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=12))
+def test_any_choice_of_rows_comes_back_from_its_spec(rows: list[int]) -> None:
+    found = synthetic(SPEC, 13, seed=0).subset(rows)
+    assert list(open_samples(json.loads(json.dumps(found.to_spec()))).rows) == rows
+
+
+def test_a_spec_does_not_grow_with_its_samples() -> None:
+    few, many = (len(json.dumps(synthetic(SPEC, count, seed=0).to_spec())) for count in (10, 50_000))
+    assert many < few + 10
+
+
 def test_synthetic_samples_hang_on_seed_and_index_alone() -> None:
     few, many = synthetic(SPEC, 2, seed=1), synthetic(SPEC, 5, seed=1)
     np.testing.assert_array_equal(few.load([1], "NCHW"), many.load([1], "NCHW"))
@@ -259,6 +309,38 @@ def test_the_null_backend_s_spec_has_samples_too() -> None:
     assert synthetic(NO_MODEL_SPEC, 1, seed=0).load([0], "NHWC").shape == (1, 224, 224, 3)
 
 
+def test_synthetic_pixels_are_made_once_and_opened_by_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = synthetic(SPEC, 3, seed=77)
+    expected = made.load([2, 0], "NCHW")
+    kept = kept_synthetic(SPEC, 3, seed=77)
+    monkeypatch.setattr("edgeq.data.synthetic.image", None)  # nobody makes one again
+    for found in (kept, kept_synthetic(SPEC, 3, seed=77), open_samples(json.loads(json.dumps(kept.to_spec())))):
+        assert np.array_equal(found.load([2, 0], "NCHW"), expected)
+        assert (found.sha256, found.count, found.warnings) == (made.sha256, 3, ())
+
+
+def test_kept_synthetic_pixels_that_are_damaged_are_made_anew() -> None:
+    made = kept_synthetic(SPEC, 3, seed=78)
+    file = Path(made.to_spec()["source"]["file"])
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    assert np.array_equal(kept_synthetic(SPEC, 3, seed=78).load([2], "NCHW"), synthetic(SPEC, 3, 78).load([2], "NCHW"))
+    file.unlink()
+    with pytest.raises(EdgeqError, match="cannot read the preprocessed samples"):
+        open_samples(made.to_spec())
+
+
+def test_where_nothing_can_be_kept_samples_are_made_when_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EDGEQ_CACHE", str(tmp_path / "file"))
+    found = kept_synthetic(SPEC, 3, seed=79)
+    assert [note.code for note in found.warnings] == ["not-kept"]
+    assert np.array_equal(found.load([1], "NHWC"), synthetic(SPEC, 3, seed=79).load([1], "NHWC"))
+    monkeypatch.setattr(cache, "MOST_MADE_BYTES", 100)
+    assert kept_synthetic(SPEC, 3, seed=79).warnings == (), "too many to keep is no failure"
+
+
 @pytest.mark.parametrize(
     ("own", "xdg", "expected"), [("/a", "/b", "/a"), (None, "/b", "/b/edgeq"), (None, None, "/home/.cache/edgeq")]
 )
@@ -268,4 +350,4 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, own: str | None, xd
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, value)
-    assert cache.cache_dir() == Path(expected)
+    assert cache_dir() == Path(expected)

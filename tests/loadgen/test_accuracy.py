@@ -19,8 +19,12 @@ def entry(index: int, *classes: int) -> dict[str, Any]:
     return {"seq_id": 0, "qsl_idx": index, "data": np.array(classes, "<i4").tobytes().hex().upper()}
 
 
+def as_loadgen_writes(entries: list[Any]) -> str:
+    return "[\n" + ",\n".join(json.dumps(each) for each in entries) + "\n]\n"
+
+
 def write(folder: Path, entries: list[Any]) -> Path:
-    (folder / ACCURACY).write_text(json.dumps(entries))
+    (folder / ACCURACY).write_text(as_loadgen_writes(entries))
     return folder
 
 
@@ -68,11 +72,22 @@ def test_damage_is_named(tmp_path: Path, entries: list[Any], why: str) -> None:
 def test_missing_and_truncated_logs(tmp_path: Path) -> None:
     with pytest.raises(EdgeqError):
         read_accuracy(tmp_path, 1)
-    text = json.dumps([entry(0, 1, 2, 3, 4, 5)])
-    for end in range(len(text)):
+    text = as_loadgen_writes([entry(0, 1, 2, 3, 4, 5), entry(1, 1, 2, 3, 4, 5)])
+    for end in range(len(text) - 1):  # without its last newline it is whole
         (tmp_path / ACCURACY).write_text(text[:end])
         with pytest.raises(EdgeqError):
-            read_accuracy(tmp_path, 1)
+            read_accuracy(tmp_path, 2)
+
+
+@pytest.mark.parametrize(("was", "becomes"), [("},", "}"), ("]\n", "]\n]\n"), ("}\n]", "},\n]"), ("[\n", "")])
+def test_a_log_that_is_no_list_is_refused(tmp_path: Path, was: str, becomes: str) -> None:
+    text = as_loadgen_writes([entry(0, 1, 2, 3, 4, 5), entry(1, 1, 2, 3, 4, 5)])
+    assert text.count(was) == 1
+    (tmp_path / ACCURACY).write_text(text)
+    assert read_accuracy(tmp_path, 2).n == 2
+    (tmp_path / ACCURACY).write_text(text.replace(was, becomes))
+    with pytest.raises(EdgeqError):
+        read_accuracy(tmp_path, 2)
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=7, max_size=7), min_size=1, max_size=4))

@@ -1,0 +1,81 @@
+"""What LoadGen and edgeq cost: against a bare loop over the same session, and with no model at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from benchmarks.bars import Bar, Claim, Measured
+from benchmarks.bench import MODEL, Bench, Step
+from benchmarks.cells import RESIDENT, cell, in_force, measure_cell
+from edgeq.data.samples import synthetic
+from edgeq.run.samples import SEED_OFFSET
+from edgeq.spec.model import load_model
+from edgeq.spec.names import BACKENDS, NO_MODEL, NULL, OFFLINE, SINGLE_STREAM
+
+#: Seconds of each bare loop, and of LoadGen between the two.
+LOOP_S, LOADGEN_S, NULL_S = 0.6, 1.2, 1.0
+SCHEMES = ("fp32", "int8-static")
+
+QUERY_LIMIT_US, SAMPLE_LIMIT_US = 10.0, 5.0
+
+
+class Job(BaseModel):
+    """What ``benchmarks.harness_child`` is asked for."""
+
+    manifest: Path
+    file: Path
+    threads: int
+    samples: dict[str, Any]
+    """For ``edgeq.data.samples.open_samples``."""
+    loop_s: float
+    loadgen_s: float
+    log_dir: Path
+
+
+def steps(bench: Bench) -> list[Step]:
+    """A row a backend and scheme; two without a model."""
+    found = [_against_loop(bench, backend, scheme) for backend in BACKENDS for scheme in SCHEMES]
+    return [*found, _null(bench, SINGLE_STREAM, QUERY_LIMIT_US), _null(bench, OFFLINE, SAMPLE_LIMIT_US)]
+
+
+def _against_loop(bench: Bench, backend: str, scheme: str) -> Step:
+    claim = Claim(
+        f"harness/{backend}/{scheme}",
+        "single-stream p50 of LoadGen against a bare loop over the same session, in one process",
+        "ms",
+        Bar("at most", 1.02, slack=0.05),
+    )
+
+    def run(turn: int) -> Mapping[str, Measured]:
+        path, _, file = bench.artifact(backend, scheme)
+        folder = bench.folder(claim.name, turn)
+        samples = synthetic(load_model(bench.models, MODEL), RESIDENT, SEED_OFFSET).to_spec()
+        job = Job(
+            manifest=path, file=file, threads=bench.threads, samples=samples, loop_s=LOOP_S, loadgen_s=LOADGEN_S,
+            log_dir=folder / "loadgen",
+        )  # fmt: skip
+        told = bench.child("benchmarks.harness_child", job, folder)
+        loops, ours = told["loops_ms"], told["loadgen_ms"]
+        # beside_us: of a query's time, what is spent in edgeq's callback beside ``session.infer``; whatever else runs here.
+        detail = {"loops_ms": loops, "beside_us": told["beside_us"], "queries": told["queries"]}
+        return {claim.name: Measured(ours, sum(loops) / len(loops), detail)}
+
+    return Step((claim,), run)
+
+
+def _null(bench: Bench, scenario: str, limit_us: float) -> Step:
+    per = "query" if scenario == SINGLE_STREAM else "sample"
+    text = f"overhead a {per} without a model, against the limit"
+    claim = Claim(f"harness/{NULL}/{scenario}", text, "µs", Bar("at most", 1.0))
+
+    def run(turn: int) -> Mapping[str, Measured]:
+        record = measure_cell(bench, cell(NULL, NO_MODEL, scenario), NULL_S, claim.name, turn)
+        assert record.overhead_us is not None
+        overhead = record.overhead_us.per_query if scenario == SINGLE_STREAM else record.overhead_us.per_sample
+        return {claim.name: Measured(overhead, limit_us, in_force(record))}
+
+    return Step((claim,), run)
