@@ -16,7 +16,7 @@ from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
 SCHEMA = 1
-_OPEN = ConfigDict(extra="forbid", populate_by_name=True)
+_OPEN = ConfigDict(extra="forbid", populate_by_name=True, defer_build=True)
 
 #: What an artifact can be quantized for; ``any`` where the target makes no difference to the file.
 TARGETS = ("x86_64", "x86_64-vnni", "aarch64")

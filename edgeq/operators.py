@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 Group = Literal["convolution", "depthwise", "fully connected", "convert", "other", "untimed"]
 #: ``convert`` is quantize, dequantize, cast and change of layout; ``untimed`` what the profiler did not ascribe.

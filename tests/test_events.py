@@ -44,6 +44,14 @@ def test_events_come_whole_and_noise_goes_to_the_log(talk: Any) -> None:
     assert last_line(log) == "noise that a framework prints"
 
 
+def test_a_child_leaves_with_its_code_and_what_it_printed_but_no_farewell(talk: Any) -> None:
+    rest = "import atexit, ctypes; atexit.register(print, 'farewell'); from edgeq.events import leave\n"
+    child, log = talk(rest + "ctypes.CDLL(None).puts(b'said by a library'); leave(3)")
+    assert [event["event"] for event in child.events(0.01) if event is not None] == ["phase", "note"]
+    assert child.process.returncode == 3
+    assert last_line(log) == "said by a library"
+
+
 def test_a_silent_child_still_lets_the_watchdog_look(talk: Any) -> None:
     child, _ = talk("import signal; signal.pause()")
     events = child.events(0.001)

@@ -66,15 +66,18 @@ def test_each_room_knows_only_its_own(path: Path) -> None:
             "loadgen",
             "report",
             "run",
+            "setting",
+            "tune",
         },
-        "backends": {"cli", "explain", "export", "loadgen", "report", "run"},
-        "loadgen": {"backends", "cli", "data", "explain", "export", "report", "run"},
-        "report": {"backends", "cli", "data", "explain", "export", "host", "loadgen"},
-        "run": {"cli", "explain", "export", "report"},
-        "export": {"cli", "explain", "loadgen", "report", "run"},
-        "data": {"backends", "cli", "explain", "loadgen", "report", "run"},
-        "host": {"backends", "cli", "data", "explain", "export", "loadgen", "report", "run"},
-        "explain": {"cli", "export", "loadgen", "report", "run"},
+        "backends": {"cli", "explain", "export", "loadgen", "report", "run", "setting", "tune"},
+        "loadgen": {"backends", "cli", "data", "explain", "export", "report", "run", "setting", "tune"},
+        "report": {"backends", "cli", "data", "explain", "export", "host", "loadgen", "tune"},
+        "run": {"cli", "explain", "export", "report", "tune"},
+        "export": {"cli", "explain", "loadgen", "report", "run", "tune"},
+        "data": {"backends", "cli", "explain", "loadgen", "report", "run", "setting", "tune"},
+        "host": {"backends", "cli", "data", "explain", "export", "loadgen", "report", "run", "setting", "tune"},
+        "explain": {"cli", "export", "loadgen", "report", "run", "tune"},
+        "tune": {"cli", "explain", "export", "loadgen", "report"},
     }.get(room, set())
     assert not _rooms(path) & forbidden
 
@@ -94,9 +97,9 @@ def test_the_command_line_answers_without_any_framework() -> None:
     code = (
         "import sys\n"
         "from edgeq.cli.main import cli\n"
-        "for verb in ('run', 'export', 'report', 'doctor', 'explain', 'sweep'):\n"
+        "for verb in ('run', 'export', 'report', 'doctor', 'explain', 'sweep', 'tune'):\n"
         "    cli.main([verb, '--help'], standalone_mode=False)\n"
-        f"heavy = {sorted(FRAMEWORKS | {'pandas', 'PIL', 'mlperf_loadgen'})!r}\n"
+        f"heavy = {sorted(FRAMEWORKS | {'pandas', 'numpy', 'PIL', 'mlperf_loadgen'})!r}\n"
         "print('loaded:', [name for name in heavy if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

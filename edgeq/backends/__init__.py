@@ -8,11 +8,14 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from edgeq.artifact import Manifest
-from edgeq.backends.session import Array, Session, SessionOptions
-from edgeq.operators import OperatorProfile
 from edgeq.spec.errors import EdgeqError
+
+if TYPE_CHECKING:  # the registry is asked by verbs that load no model, and need no numpy
+    from edgeq.artifact import Manifest
+    from edgeq.backends.session import Array, Session, SessionOptions
+    from edgeq.operators import OperatorProfile
 
 
 @dataclass(frozen=True)

@@ -60,11 +60,12 @@ class _Pair:
         if count > 1:
             self._infer()
         found: list[float] = []
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        # What torch.profiler.profile wraps; that one imports torch's compiler first, which takes seconds.
+        with torch.autograd.profiler.profile(use_kineto=True) as profiler:
             for _ in range(count):
-                with torch.profiler.record_function(_MARK):
+                with torch.autograd.profiler.record_function(_MARK):
                     found += timed(self._infer, 1)
-        self.runs += [list(_operators(mark)) for mark in profiler.events() if mark.name == _MARK]
+        self.runs += [list(_operators(mark)) for mark in profiler.function_events or [] if mark.name == _MARK]
         return found
 
     def forget(self) -> None:

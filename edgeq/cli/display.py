@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from edgeq.run.record import Record
     from edgeq.run.store import RunFolder
     from edgeq.spec.note import Note
+    from edgeq.tune.job import TunedCell
 
 _COLOUR = {
     "ok": "green",
+    "changed": "green",
+    "default": "green",
+    "kept": "dim",
     "exported": "green",
     "unchanged": "dim",
     "skipped": "yellow",
@@ -215,6 +219,43 @@ class RunDisplay(_Display, Watcher):
             self.line(f"failed and invalid ones are tried again by the same command with [bold]--resume[/]{said}")
         if self.as_json:
             json.dump([record.model_dump(mode="json", by_alias=True) for record in records], sys.stdout, indent=1)
+
+
+class TuneDisplay(_Display):
+    """What ``edgeq tune`` shows while it searches."""
+
+    def __init__(self, total: int, as_json: bool) -> None:
+        super().__init__(as_json)
+        self._total, self._done = total, 0
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.start("tune", self._total)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if error is not None and self._done:
+            self.line(f"{self._done} of {self._total} cells are done; what was found is stored")
+
+    def progress(self, artifact: str, what: str) -> None:
+        self.say(f"{artifact}: {what}")
+
+    def ended(self, found: TunedCell) -> None:
+        self._done += 1
+        left, tuned, text = self.advance(), found.tuned, ""
+        if tuned is not None:
+            self.warn(tuned.notes if found.outcome != "kept" else ())
+            changed = tuned.setting != tuned.default
+            text = f"{tuned.gain:.2f} times as fast as {tuned.default.words()}" if changed else "the default"
+            text = f"{tuned.setting.words()}, {text}"
+        elif found.reason is not None:
+            text = found.reason.text
+        outcome = f"[{_COLOUR[found.outcome]}]{found.outcome}[/]"
+        said = f"\\[{self._done}/{self._total}] {found.cell}  {outcome}  {escape(text)}"
+        self.line(said if self.console.is_terminal or not left else f"{said}  {left}")
 
 
 def figure(record: Record) -> str:

@@ -10,11 +10,11 @@ import click
 
 from edgeq.artifact import TARGETS
 from edgeq.cli import options
-from edgeq.cli.display import ExportDisplay
 from edgeq.spec.errors import DONE, FELL_SHORT, EdgeqError
 from edgeq.spec.names import BACKENDS, SCHEMES, check_names
 
 if TYPE_CHECKING:
+    from edgeq.cli.display import ExportDisplay
     from edgeq.export.job import Exported
 
 
@@ -133,6 +133,7 @@ def command(
     Example: edgeq export --model mobilenet_v2 --weights mobilenet_v2.safetensors --calibration images/
     Example: edgeq export --model mobilenet_v2 --scheme int8-static --calibration images/ --max-top1-drop 1
     """
+    from edgeq.cli.display import ExportDisplay
     from edgeq.export.job import ExportRequest, export
     from edgeq.host import cpu
     from edgeq.spec.quantization import QuantizationOptions

@@ -9,7 +9,6 @@ from typing import TypeVar
 import click
 
 from edgeq.spec.errors import RequestError
-from edgeq.spec.model import model_names
 from edgeq.spec.names import BACKENDS, SCHEMES, check_names
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -59,6 +58,8 @@ def chosen_models(folder: Path, asked: Sequence[str]) -> tuple[str, ...]:
     Raises:
         RequestError: the folder holds no model, or a name is unknown.
     """
+    from edgeq.spec.model import model_names
+
     names = model_names(folder)
     if not names:
         raise RequestError(

@@ -135,8 +135,8 @@ def calibration_command(
     \b
     Example: edgeq sweep calibration --model mobilenet_v2 --weights w.safetensors --calibration images/ --count 10,100
     """
-    from edgeq.data.cache import cache_dir
     from edgeq.export.sweep import DEFAULT, SweepRequest, sweep, total_rows
+    from edgeq.files import cache_dir
     from edgeq.host import cpu
 
     if target != "host":

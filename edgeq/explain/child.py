@@ -16,7 +16,7 @@ from edgeq.backends import open_session, preload, profile_operators
 from edgeq.backends.session import Array, SessionOptions
 from edgeq.data.layout import to_layout
 from edgeq.data.samples import open_samples
-from edgeq.events import emit, serve
+from edgeq.events import emit, leave, serve
 
 
 class ExplainJob(BaseModel):
@@ -100,4 +100,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))

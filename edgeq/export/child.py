@@ -32,7 +32,7 @@ from edgeq.artifact import (
 )
 from edgeq.backends import installed, open_session
 from edgeq.backends.session import SessionOptions
-from edgeq.events import emit, serve
+from edgeq.events import emit, leave, serve
 from edgeq.export.check import check
 from edgeq.export.family import Built, Exporter, FloatSource, Recipe
 from edgeq.export.judge import Artifact
@@ -297,4 +297,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))

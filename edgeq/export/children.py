@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from edgeq.events import Child, cause_of_death
 from edgeq.export.prepare import PrepareJob, log_path
@@ -76,21 +75,74 @@ class Children:
                 child.process.kill()
 
 
+class _Waiting(Generic[Job]):
+    """Jobs that wait, and how much of the room is taken by those at work."""
+
+    def __init__(self, jobs: Sequence[Job], room: int | None, need: Callable[[Job], int]) -> None:
+        self._jobs, self._room, self._need = list(jobs), room, need
+        self._taken: list[Job] = []
+        self._changed = threading.Condition()
+
+    def take(self) -> Job | None:
+        """The first job that there is room for, or any where none is at work; waits for it. None where none is left."""
+        with self._changed:
+            while self._jobs:
+                job = next((job for job in self._jobs if self._fits(job)), None)
+                if job is not None:
+                    self._jobs.remove(job)
+                    self._taken.append(job)
+                    return job
+                self._changed.wait()
+            return None
+
+    def _fits(self, job: Job) -> bool:
+        if not self._taken or self._room is None:
+            return True
+        return sum(map(self._need, self._taken)) + self._need(job) <= self._room
+
+    def give_back(self, job: Job) -> None:
+        with self._changed:
+            self._taken.remove(job)
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        with self._changed:
+            self._jobs.clear()
+            self._changed.notify_all()
+
+
 def side_by_side(
-    jobs: Sequence[Job], width: int, work: Callable[[Job], Iterator[Result]], children: Children
+    jobs: Sequence[Job],
+    width: int,
+    work: Callable[[Job], Iterator[Result]],
+    children: Children,
+    *,
+    room: int | None = None,
+    need: Callable[[Job], int] = lambda job: 0,
 ) -> Iterator[Result]:
-    """Yields all results of ``work(job)`` of all jobs, as they come, ``width`` jobs at work at once.
+    """Yields all results of ``work(job)`` of all jobs, as they come, at most ``width`` jobs at work at once.
 
     The first failure is raised here once the others are stopped; so are they where the caller stops listening.
+
+    Args:
+        room: What jobs at work may take together, by ``need``, such as bytes of memory; None for no limit. A job that
+            needs more than that is at work alone.
+        need: How much of it a job takes.
     """
-    waiting = deque(jobs)
+    waiting = _Waiting(jobs, room, need)
     results: SimpleQueue[Result | BaseException | None] = SimpleQueue()
 
     def serve() -> None:
         try:
-            while waiting:
-                for result in work(waiting.popleft()):
-                    results.put(result)
+            while (job := waiting.take()) is not None:
+                try:
+                    for result in work(job):
+                        results.put(result)
+                except BaseException:
+                    waiting.clear()
+                    raise
+                finally:
+                    waiting.give_back(job)
         except BaseException as error:
             results.put(error)
         finally:

@@ -12,7 +12,7 @@ from edgeq.artifact import FileEntry, Manifest, artifacts_dir, manifest_path, re
 from edgeq.export.child import Family, FamilyJob, exporter_of
 from edgeq.export.children import ChildDied, Children, side_by_side
 from edgeq.export.keys import artifact_key
-from edgeq.export.prepare import PrepareJob, read_prepared, work_dir
+from edgeq.export.prepare import PrepareJob, is_current, read_prepared, work_dir
 from edgeq.files import only_one, sha256_file
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import load_model
@@ -167,7 +167,12 @@ def weights_path(weights: str) -> str:
 
 
 def prepare_model(job: PrepareJob, children: Children, on_progress: OnProgress) -> None:
-    """Weights, calibration set and torch's answers, by a child process. Raises ``EdgeqError`` as ``prepare`` does."""
+    """Weights, calibration set and torch's answers, by a child process. Raises ``EdgeqError`` as ``prepare`` does.
+
+    Where nothing has changed no child is started: torch alone takes seconds to load.
+    """
+    if is_current(job):
+        return
     on_progress(f"{job.model}: weights and torch's float32 answers", 0, 1)
     for event in children.run("edgeq.export.prepare", "prepare", job, job.model_dump(mode="json")):
         if event["event"] == "progress":

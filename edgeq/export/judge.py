@@ -21,7 +21,7 @@ from edgeq.artifact import Manifest, read_manifest
 from edgeq.backends import open_session
 from edgeq.backends.session import Session, SessionOptions
 from edgeq.data.samples import SampleSet, open_samples
-from edgeq.events import emit, serve
+from edgeq.events import emit, leave, serve
 from edgeq.files import atomic_path
 
 Classes = npt.NDArray[np.int64]
@@ -102,4 +102,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))

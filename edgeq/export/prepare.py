@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgeq.artifact import CalibrationInfo, Layer, Reference, SelectionInfo, WeightsInfo, artifacts_dir
 from edgeq.data.calibration import CalibrationSet, choose_calibration, choose_selection
 from edgeq.data.samples import SampleSet, open_samples
-from edgeq.events import emit, serve
+from edgeq.events import emit, leave, serve
 from edgeq.files import atomic_path, sha256_file, sha256_json, write_json
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import ModelSpec, load_model
@@ -83,7 +84,59 @@ def read_selection(models_dir: Path, model: str) -> SampleSet:
     return open_samples(json.loads((work_dir(models_dir, model) / _SELECTION).read_text(encoding="utf-8")))
 
 
-_SELECTION = "selection.json"
+_SELECTION, _STAMP = "selection.json", "stamp.json"
+#: Packages that networks come from, whose version stands in the stamp.
+_VERSIONED = ("torchvision",)
+#: What a preparation leaves beside the reference.
+_ANSWERS = ("float.safetensors", "check.npz", "prepared.json")
+
+
+def is_current(job: PrepareJob) -> bool:
+    """Whether ``prepare`` would find everything as it left it, told without torch.
+
+    Not where it would try to get other weights than the last time (``auto`` that ended with random ones), where the network
+    is of another package than torchvision, whose version nothing here knows, or where images to judge by are asked for.
+
+    Raises:
+        EdgeqError, RequestError: what is wrong with the model's folder or the calibration folder.
+    """
+    work = work_dir(job.models_dir, job.model)
+    if job.selection_count or not all((work / name).is_file() for name in (*_ANSWERS, _STAMP)):
+        return False
+    spec = load_model(job.models_dir, job.model)
+    try:
+        stamp = json.loads((work / _STAMP).read_text(encoding="utf-8"))
+        prepared = read_prepared(job.models_dir, job.model)
+    except (OSError, ValueError):  # ValidationError is one: of an earlier edgeq
+        return False
+    if spec.source.package.split(".")[0] not in _VERSIONED:
+        return False
+    if job.weights in ("auto", "pretrained") and prepared.weights.kind != "pretrained":
+        return False
+    calibration = calibration_of(job, spec)
+    return bool(stamp == _stamp(job, spec, calibration)) and _reference_is_whole(job, prepared)
+
+
+def _stamp(job: PrepareJob, spec: ModelSpec, calibration: CalibrationSet) -> dict[str, Any]:
+    """What a preparation follows from, and the file that says what came of it."""
+    here, file = Path(__file__).parent, Path(job.weights)
+    code = [here / f"{name}.py" for name in ("prepare", "weights", "random_weights", "network", "download", "macs")]
+    return {
+        "weights": [job.weights, sha256_file(file) if file.is_file() else None],
+        "seed": job.seed,
+        "calibration": [calibration.info().sha256, [note.text for note in calibration.notes]],
+        "spec": spec_sha256(spec),
+        "code": [sha256_file(file) for file in code],
+        "versions": {name: _version(name) for name in ("edgeq", "numpy", "torch", "torchvision")},
+        "prepared": sha256_file(work_dir(job.models_dir, job.model) / "prepared.json"),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def prepare(job: PrepareJob) -> Prepared:
@@ -99,6 +152,7 @@ def prepare(job: PrepareJob) -> Prepared:
     torch.set_num_threads(job.threads)
     spec = load_model(job.models_dir, job.model)
     work = work_dir(job.models_dir, job.model)
+    (work / _STAMP).unlink(missing_ok=True)
     calibration = calibration_of(job, spec)
     module, weights, notes = load_weights(spec, job.weights, seed=job.seed)
     notes = [*notes, *calibration.notes]
@@ -123,6 +177,7 @@ def prepare(job: PrepareJob) -> Prepared:
     if chosen is not None:
         write_json(work / _SELECTION, chosen.to_spec())
     write_json(work / "prepared.json", prepared.model_dump(mode="json"))
+    write_json(work / _STAMP, _stamp(job, spec, calibration))
     return prepared
 
 
@@ -157,21 +212,24 @@ def spec_sha256(spec: ModelSpec) -> str:
 
 def _reusable(job: PrepareJob, spec: ModelSpec, weights: WeightsInfo, calibration: CalibrationInfo) -> Prepared | None:
     """The earlier preparation, where it is whole and came from the same weights, spec and calibration set."""
-    work, folder = work_dir(job.models_dir, job.model), artifacts_dir(job.models_dir, job.model)
-    if not all((work / name).is_file() for name in ("float.safetensors", "check.npz", "prepared.json")):
+    work = work_dir(job.models_dir, job.model)
+    if not all((work / name).is_file() for name in _ANSWERS):
         return None
     try:
         old = read_prepared(job.models_dir, job.model)
     except ValidationError:  # of an earlier edgeq: prepared anew
         return None
-    reference = folder / Path(old.reference.file).name
     same = (old.weights.sha256, old.calibration.sha256, old.spec_sha256) == (
         weights.sha256,
         calibration.sha256,
         spec_sha256(spec),
     )
-    whole = reference.is_file() and sha256_file(reference) == old.reference.sha256
-    return old if same and whole else None
+    return old if same and _reference_is_whole(job, old) else None
+
+
+def _reference_is_whole(job: PrepareJob, prepared: Prepared) -> bool:
+    file = artifacts_dir(job.models_dir, job.model) / Path(prepared.reference.file).name
+    return file.is_file() and sha256_file(file) == prepared.reference.sha256
 
 
 def _drop_old_answers(work: Path) -> None:
@@ -228,4 +286,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))

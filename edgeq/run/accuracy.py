@@ -17,6 +17,9 @@ from edgeq.run.record import Accuracy, Record, loses_accuracy
 from edgeq.run.rounds import with_round
 from edgeq.spec.note import Note
 
+#: In an accuracy run's folder: int32 ``[n, 5]``, by sample.
+PREDICTIONS = "predictions.npy"
+
 #: Codes of warnings that follow from an artifact's accuracy, or from its lack.
 _OF_ACCURACY = {"accuracy-failed", "accuracy-skipped", "accuracy-loss", "not-mlperf"}
 
@@ -49,7 +52,8 @@ class ArtifactAccuracy:
         if result.accuracy is None:
             return f"{result.status}: {result.reason.text if result.reason else ''}"
         found = result.accuracy
-        return f"top-1 {found.top1:.1%}, top-5 {found.top5:.1%} on {found.n} images"
+        kept = "" if found.kept_from is None else f", kept from run {found.kept_from}: nothing has changed since"
+        return f"top-1 {found.top1:.1%}, top-5 {found.top5:.1%} on {found.n} images{kept}"
 
     def for_record(self, result: AccuracyResult, manifest: Manifest) -> tuple[Accuracy | None, list[Note]]:
         """What goes into the records of the artifact's cells: the figures with fp32 agreement, and warnings."""
@@ -107,8 +111,9 @@ def with_accuracy(record: Record, accuracy: Accuracy | None, notes: Sequence[Not
 
 def write_result(folder: Path, result: AccuracyResult, top5: npt.NDArray[np.int32] | None) -> None:
     """Writes predictions (``[n, 5]`` class indices by sample), then ``accuracy.json``, which makes them count."""
+    folder.mkdir(parents=True, exist_ok=True)
     if top5 is not None:
-        np.save(folder / "predictions.npy", top5)
+        np.save(folder / PREDICTIONS, top5)
     write_json(folder / "accuracy.json", result.model_dump(mode="json"))
 
 
@@ -123,4 +128,4 @@ def _read(folder: Path) -> AccuracyResult | None:
 
 
 def _predictions(folder: Path) -> Predictions:
-    return Predictions(np.load(folder / "predictions.npy"), repeats=0)
+    return Predictions(np.load(folder / PREDICTIONS), repeats=0)

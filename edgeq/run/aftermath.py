@@ -19,7 +19,7 @@ from edgeq.events import emit
 from edgeq.loadgen.protocols import Layout
 from edgeq.operators import OperatorProfile
 from edgeq.run.phases import OPERATORS, SATURATION
-from edgeq.run.probing import info
+from edgeq.run.probing import info, keep_probe, kept_probe
 from edgeq.run.record import EffectiveInfo
 from edgeq.run.trial import CHECK_LIMIT_S, LOAD_LIMIT_S, Trial
 from edgeq.spec.errors import EdgeqError
@@ -42,7 +42,10 @@ def what_ran(trial: Trial, session: Session) -> None:
 
 
 def saturation(trial: Trial) -> None:
-    """Adds ``probe`` to an int8 cell: a convolution with a known answer, by the artifact's recipe (trap 1)."""
+    """Adds ``probe`` to an int8 cell: a convolution with a known answer, by the artifact's recipe (trap 1).
+
+    It is run once a device and recipe, and again where the framework or anything else changed that it hangs on.
+    """
     manifest = trial.manifest
     if manifest is None or not manifest.scheme.startswith("int8"):
         return
@@ -57,12 +60,20 @@ def saturation(trial: Trial) -> None:
             )
         )
         return
-    emit("phase", name=SATURATION, limit_s=LOAD_LIMIT_S)
-    what = "the saturation probe did not run"
-    probed = _told(trial, lambda: probe(manifest.backend, recipe, trial.job.threads), "no-probe", what)
+    place = trial.job.device, trial.job.threads
+    kept = probed = kept_probe(manifest.backend, recipe, *place)
     if probed is None:
-        return
-    trial.known["probe"] = info(probed)
+        emit("phase", name=SATURATION, limit_s=LOAD_LIMIT_S)
+        what = "the saturation probe did not run"
+        probed = _told(trial, lambda: probe(manifest.backend, recipe, trial.job.threads), "no-probe", what)
+        if probed is None:
+            return
+        try:
+            keep_probe(manifest.backend, probed, *place)
+        except EdgeqError as error:
+            text = f"the saturation probe could not be kept, and is run again next time: {error.what}: {error.why}"
+            trial.notes.append(Note(code="not-kept", text=text, hint=error.hint))
+    trial.known["probe"] = info(probed).model_copy(update={"kept": kept is not None})
     if not probed.ok:
         trial.notes.append(probe_note(manifest.backend, probed, trial.job.target))
 
@@ -78,7 +89,7 @@ def operators(trial: Trial, reference: Array, layout: Layout) -> None:
     manifest, file = trial.manifest, trial.file
     if manifest is None or file is None:
         return
-    inference_s = trial.known["canary"].ms_per_sample / 1e3 * trial.streams
+    inference_s = trial.known["canary"].ms_per_sample / 1e3 * trial.at_once
     if inference_s > MAX_PROFILED_S:
         text = f"an inference takes {inference_s:.1f} s: too slow to profile its operators in about {PROFILE_S:.0f} s"
         trial.notes.append(Note(code="no-profile", text=text))

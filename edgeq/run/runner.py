@@ -6,16 +6,19 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from edgeq.artifact import exported
 from edgeq.backends import require
 from edgeq.files import only_one, write_error
+from edgeq.peaks import Peaks
 from edgeq.run.accuracy import ArtifactAccuracy, lacks_accuracy, with_accuracy
 from edgeq.run.again import cut_short, fatal, left_over, planned_anew, told
 from edgeq.run.job import WorkerJob
+from edgeq.run.kept import KeptAccuracy
+from edgeq.run.peaks import LIBRARIES, measure_peaks
 from edgeq.run.plan import Key, RunPlan, RunRequest, artifact_of, rule_notes, thread_notes
 from edgeq.run.progress import CellProgress
 from edgeq.run.record import (
@@ -135,13 +138,19 @@ class Runner:
         folder = self.folder.path / cell.model / cell.backend
         fp32 = self.plan.manifest(Cell(cell.model, cell.backend, "fp32", cell.scenario))
         artifact = ArtifactAccuracy(folder, cell.scheme, manifest.key, fp32.key if fp32 else None)
-        result = artifact.read()
+        result, unkept = artifact.read(), []
         if result is None:
             what = f"{cell.model}/{cell.backend}/{cell.scheme} accuracy"
-            failure = work(self._job("accuracy", cell, artifact.folder, info), what, self.watcher)
-            result = artifact.conclude(failure.note if failure else None)
+            job = self._job("accuracy", cell, artifact.folder, info)
+            kept = KeptAccuracy(job, manifest)
+            result = kept.take()
+            if result is None:
+                failure = work(job, what, self.watcher)
+                result = artifact.conclude(failure.note if failure else None)
+                unkept = kept.keep(result)
             self.watcher.accuracy(what, artifact.describe(result))
-        return Judged(*artifact.for_record(result, manifest))
+        accuracy, notes = artifact.for_record(result, manifest)
+        return Judged(accuracy, [*notes, *unkept])
 
     def _refusal(self, cell: Cell) -> tuple[str, Note] | None:
         """Why a cell is not measured in any round: the status of its record and the reason."""
@@ -193,6 +202,7 @@ class Runner:
                 "warnings": _once(warnings),
                 "probe": not probed and not deadly,
                 "operators": not any(told(record, "profile") for record in kin),
+                "peaks": self._peaks if cell.backend != NULL else None,
             }
         )
         what = str(cell) if self.request.rounds == 1 else f"{cell} (round {turn.round} of {self.request.rounds})"
@@ -210,6 +220,19 @@ class Runner:
         record = with_round(Record.failed(cell, reason, info, **known), job.place)
         write_record(job.folder / FILE_NAME, record)
         return record
+
+    @cached_property
+    def _peaks(self) -> Peaks | None:
+        """The machine's, whichever backends the run has: measured before its first cell with a model is timed, or as kept by
+        an earlier run. None of an emulated device, whose times mean nothing."""
+        request = self.request
+        if request.device["emulated"]:
+            return None
+
+        def watch(library: str, step: str) -> None:
+            self.watcher.phase("the machine's peak", f"{library}: {step}")
+
+        return measure_peaks(LIBRARIES, request.device, request.threads, watch)
 
     def _try(self, job: WorkerJob, what: str) -> tuple[Record | None, Note | None]:
         """What one worker wrote, and why it failed, where it did."""

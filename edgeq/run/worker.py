@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from edgeq.events import serve
+from edgeq.events import leave, serve
 from edgeq.run.accuracy import write_result
 from edgeq.run.job import MEASURED, WorkerJob
 from edgeq.run.judge import judge
@@ -31,4 +31,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))

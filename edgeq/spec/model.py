@@ -11,7 +11,7 @@ from edgeq.spec.errors import RequestError, unknown_name
 from edgeq.spec.names import NO_MODEL
 from edgeq.spec.tomlfile import load_toml
 
-_STRICT = ConfigDict(extra="forbid", frozen=True)
+_STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Source(BaseModel):

@@ -9,8 +9,8 @@ from edgeq.spec.errors import RequestError, unknown_name
 
 BACKENDS = ("openvino", "tflite", "onnxruntime", "pytorch")
 SCHEMES = ("fp32", "fp16", "int8-static", "int8-dynamic")
-SINGLE_STREAM, OFFLINE = "single-stream", "offline"
-SCENARIOS = (SINGLE_STREAM, "multi-stream", OFFLINE, "server")
+SINGLE_STREAM, MULTI_STREAM, OFFLINE = "single-stream", "multi-stream", "offline"
+SCENARIOS = (SINGLE_STREAM, MULTI_STREAM, OFFLINE, "server")
 STUDY_SCENARIOS = SCENARIOS[:3]
 
 #: The backend that runs no model, for overhead figures; its cells have no model and no scheme either.

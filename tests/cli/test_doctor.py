@@ -16,7 +16,7 @@ def _doctor(repo: Path, *args: str) -> subprocess.CompletedProcess[str]:
         "import sys\n"
         "from edgeq.cli.main import cli\n"
         "cli.main(['doctor', *sys.argv[1:]], standalone_mode=False)\n"
-        "heavy = {'torch', 'onnxruntime', 'openvino', 'ai_edge_litert', 'onnx', 'nncf'} & set(sys.modules)\n"
+        "heavy = {'torch', 'onnxruntime', 'openvino', 'ai_edge_litert', 'onnx', 'nncf', 'numpy'} & set(sys.modules)\n"
         "print(f'loaded: {sorted(heavy)}', file=sys.stderr)\n"
     )
     return subprocess.run(
@@ -34,6 +34,7 @@ def test_the_table_has_every_recipe_and_the_parent_loads_no_framework(repo: Path
         assert [each["name"] for each in result["found"]] == list(probes.PROBES[backend])
         assert all(each["computes"] for each in result["found"]), result
     shown = _doctor(repo)
+    assert "loaded: []" in shown.stderr, "the kept results take no more to read"
     for backend in found:
         for known in probes.PROBES[backend].values():
             assert known.words in shown.stdout

@@ -11,9 +11,13 @@ from typing import Any
 import psutil
 import pytest
 
-from edgeq.artifact import read_manifest
+from edgeq.artifact import Reference, WeightsInfo, read_manifest
+from edgeq.events import Child
 from edgeq.export.job import Exported, ExportRequest, export
+from edgeq.export.prepare import Prepared, PrepareJob, _stamp, calibration_of, is_current
+from edgeq.files import sha256_file
 from edgeq.spec.errors import EdgeqError
+from edgeq.spec.model import load_model
 from tests.model_folders import model_toml
 
 NET = """
@@ -72,6 +76,83 @@ def test_only_what_changed_is_exported_anew(make: Make, tmp_path: Path) -> None:
     assert _outcomes(_run(make())) == {"fp32": "unchanged", "fp16": "exported"}, "the same size, another content"
     assert _outcomes(_run(make(seed=1))) == {"fp32": "exported", "fp16": "exported"}, "other weights"
     assert not list((tmp_path / "models/net/artifacts/onnxruntime").glob(".partial-*"))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modules of all children that were started; a network of ``tiny_source`` is taken to stay the same."""
+    found: list[str] = []
+
+    class Counted(Child):
+        @classmethod
+        def start(cls, module: str, *rest: Any, **options: Any) -> Child:
+            found.append(module.rpartition(".")[2])
+            return super().start(module, *rest, **options)
+
+    monkeypatch.setattr("edgeq.export.children.Child", Counted)
+    monkeypatch.setattr("edgeq.export.prepare._VERSIONED", ("tiny_source",))
+    return found
+
+
+def test_where_nothing_changed_no_child_is_started(make: Make, started: list[str], tmp_path: Path) -> None:
+    first = _run(make())
+    assert started == ["prepare", "child"]
+    assert _outcomes(_run(make())) == {"fp32": "unchanged", "fp16": "unchanged"}
+    assert started == ["prepare", "child"]
+    (tmp_path / "models/net/artifacts/onnxruntime/fp16.onnx").unlink()
+    again = _run(make())
+    assert started == ["prepare", "child", "child"], "torch's answers are still those"
+    assert _outcomes(again) == {"fp32": "unchanged", "fp16": "exported"}
+    assert again["fp16"].manifest.key == first["fp16"].manifest.key
+
+
+@pytest.mark.parametrize(
+    "change", ["seed", "count", "spec", "reference", "stamp", "auto", "prepared", "samples", "version"]
+)
+def test_a_preparation_is_current_only_where_nothing_it_follows_from_has_changed(
+    make: Make, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    models = tmp_path / "models"
+    work = models / "net" / "artifacts" / ".work"
+    job = PrepareJob(
+        models_dir=models, model="net", weights="random", seed=0, calibration=None, calibration_count=4, threads=1
+    )
+    _lay_out(job, work)
+    assert is_current(job)
+    if change in ("seed", "count", "auto"):
+        fields = {"seed": {"seed": 1}, "count": {"calibration_count": 5}, "auto": {"weights": "auto"}}
+        job = job.model_copy(update=fields[change])
+    elif change == "spec":
+        (models / "net" / "model.toml").write_text(SPEC.replace("crop = 32", "crop = 32\n# a remark"))
+        assert is_current(job), "a remark says nothing"
+        (models / "net" / "model.toml").write_text(SPEC.replace("mean = [0.5", "mean = [0.4"))
+    elif change == "version":
+        monkeypatch.setattr("edgeq.export.prepare._version", lambda name: "0")
+    else:
+        files = {
+            "reference": work.parent / "reference-1.npz", "stamp": work / "stamp.json", "prepared": work / "prepared.json",
+            "samples": work / "check.npz",
+        }  # fmt: skip
+        files[change].unlink()
+    assert not is_current(job)
+
+
+def _lay_out(job: PrepareJob, work: Path) -> None:
+    """A whole preparation as ``prepare`` leaves it, of a network that nobody builds."""
+    spec = load_model(job.models_dir, job.model)
+    calibration = calibration_of(job, spec)
+    work.mkdir(parents=True)
+    for name in ("float.safetensors", "check.npz"):
+        (work / name).touch()
+    reference = work.parent / "reference-1.npz"
+    reference.touch()
+    prepared = Prepared(
+        weights=WeightsInfo(kind="random", name="random, seed 0", sha256="w", seed=0), calibration=calibration.info(),
+        spec_sha256="s", reference=Reference(file=f"../{reference.name}", sha256=sha256_file(reference)), layers=[],
+        warnings=[],
+    )  # fmt: skip
+    (work / "prepared.json").write_text(prepared.model_dump_json())
+    (work / "stamp.json").write_text(json.dumps(_stamp(job, spec, calibration)))
 
 
 def test_a_child_that_is_killed_costs_the_artifact_in_hand(make: Make, tmp_path: Path) -> None:

@@ -205,6 +205,16 @@ def test_the_terminal_shows_answers_and_summary_whatever_its_width(width: int, t
     assert "[1] accuracy-loss" in text
 
 
+def test_accuracy_that_was_kept_from_an_earlier_run_says_so(tmp_path: Path) -> None:
+    measured = record("m/tflite/fp32/offline", top1=0.8)
+    assert measured.accuracy is not None
+    write_run(tmp_path / "a", [measured])
+    assert "kept from there" not in page(tmp_path / "a", tmp_path / "o")
+    kept = measured.accuracy.model_copy(update={"kept_from": "run-of-monday"})
+    write_run(tmp_path / "b", [measured.model_copy(update={"accuracy": kept})])
+    assert "since run run-of-monday: kept from there" in page(tmp_path / "b", tmp_path / "o")
+
+
 def test_the_json_is_strict_and_whole(tmp_path: Path) -> None:
     write_run(tmp_path / "r", study())
     value = json.loads(json.dumps(as_json(build(tmp_path / "r")), allow_nan=False))

@@ -27,6 +27,12 @@ SAMPLES = np.zeros((1, 3, 8, 8), np.float32)
 PROFILE = OperatorProfile(tool="t", threads=1, inferences=9, profiled_ms=1.0, groups={"other": 1.0}, operators=[])
 
 
+@pytest.fixture(autouse=True)
+def _fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No probe of another test is kept."""
+    monkeypatch.setenv("EDGEQ_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def trial(repo: Path, tmp_path: Path) -> Trial:
     """Of an int8 cell of TFLite that takes 10 ms a sample."""
@@ -91,6 +97,59 @@ def test_a_wrong_answer_is_a_warning_that_names_the_cure(
     assert (trial.known["probe"].found, trial.known["probe"].ok) == (kept, False)
     assert _codes(trial) == ["saturation"]
     assert trial.notes[0].hint
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The recipes whose probe was really run; each gives half of the answer."""
+    found: list[str] = []
+
+    def run(backend: str, recipe: str, threads: int) -> probes.Probed:
+        found.append(recipe)
+        return probes.Probed(recipe, 63.36, 32.3, False, "linear layer", ("linear layer",))
+
+    monkeypatch.setattr(aftermath, "probe", run)
+    return found
+
+
+def test_the_next_cell_is_told_what_was_found_without_running_the_probe_again(trial: Trial, asked: list[str]) -> None:
+    aftermath.saturation(trial)
+    first = trial.known.pop("probe"), list(trial.notes)
+    trial.notes.clear()
+    aftermath.saturation(trial)
+    assert asked == ["int8-static"]
+    assert (trial.known["probe"].kept, first[0].kept) == (True, False)
+    assert trial.known["probe"].model_copy(update={"kept": False}) == first[0]
+    assert trial.notes == first[1]
+
+
+@pytest.mark.parametrize("change", ["isa", "threads", "environment", "damage"])
+def test_a_kept_probe_hangs_on_what_can_change_its_answer(
+    trial: Trial, asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: str
+) -> None:
+    aftermath.saturation(trial)
+    if change == "isa":
+        trial.job = trial.job.model_copy(update={"device": {"isa": ["avx2"]}})
+    elif change == "threads":
+        trial.job = trial.job.model_copy(update={"threads": 2})
+    elif change == "environment":
+        monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX2")
+    else:
+        (file,) = (tmp_path / "cache" / "probes").iterdir()
+        file.write_text(file.read_text()[:40])
+    aftermath.saturation(trial)
+    assert asked == ["int8-static"] * 2
+    assert not trial.known["probe"].kept
+
+
+def test_a_cache_that_can_not_be_written_costs_no_probe(
+    trial: Trial, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EDGEQ_CACHE", str(tmp_path / "file"))
+    aftermath.saturation(trial)
+    assert trial.known["probe"].found == 32.3
+    assert _codes(trial) == ["not-kept", "saturation"]
 
 
 def test_a_probe_that_can_not_run_is_told(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,39 +12,26 @@ import numpy as np
 import psutil
 import pytest
 
-from edgeq.artifact import Check, Reference, artifacts_dir, read_manifest, write_manifest
+from edgeq.artifact import Reference, artifacts_dir, read_manifest, write_manifest
 from edgeq.events import Child
 from edgeq.files import sha256_file
 from edgeq.host.device import describe
 from edgeq.run.record import Record, read_record
 from edgeq.run.runner import Runner, RunRequest, Watcher
-from edgeq.spec.note import Note
 from edgeq.spec.profile import load_profile
-from tests.export import exported
-from tests.model_folders import model_toml
+from tests.run.small_models import EXPORTS_WARNING, small_images, small_models
 
-MODEL_TOML = model_toml("small", "nowhere", "small", std=0.25)
-CHECK = Check(n=4, sqnr_db=30, max_rel_error=0, top1_agreement=1, macs={}, quantized_macs=1, size_ratio=None)
-EXPORTS_WARNING = Note(code="low-agreement", text="said by the exporter")
+
+@pytest.fixture(autouse=True)
+def _fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test keeps, such as a probe's answer, would spare the next one's workers their death."""
+    monkeypatch.setenv("EDGEQ_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of models with one, ``small``, as ``onnxruntime/int8-static``."""
-    for module in ("torch", "onnx", "onnxruntime", "onnxconverter_common"):
-        pytest.importorskip(module)
-    folder = tmp_path_factory.mktemp("models")
-    backend = artifacts_dir(folder, "small") / "onnxruntime"
-    backend.mkdir(parents=True)
-    (folder / "small" / "model.toml").write_text(MODEL_TOML)
-    made = exported.export("onnxruntime", "int8-static", tmp_path_factory.mktemp("small"))
-    made.path.rename(backend / made.path.name)
-    reference = backend / "reference.npz"
-    np.savez(reference, samples=made.samples[:4], logits=made.logits[:4])
-    stands = Reference(file=reference.name, sha256=sha256_file(reference))
-    changes = {"reference": stands, "key": "k", "check": CHECK, "warnings": [EXPORTS_WARNING]}
-    write_manifest(backend / "int8-static.json", made.manifest.model_copy(update=changes))
-    return folder
+    return small_models(tmp_path_factory)
 
 
 @pytest.fixture
@@ -157,13 +144,7 @@ class _Killing(Watcher):
 
 
 def test_an_accuracy_run_that_failed_is_made_up_for_and_no_round_is_lost(asked: RunRequest, tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    images = tmp_path / "images"
-    images.mkdir()
-    noise = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), np.uint8)
-    for number, pixels in enumerate(noise):
-        image.fromarray(pixels).save(images / f"{number}.png")
-    (images / "val_map.txt").write_text("".join(f"{number}.png {number % 10}\n" for number in range(12)))
+    images = small_images(tmp_path / "images")
     asked = replace(asked, dataset=images, scenarios=("single-stream",))
     first = Runner(asked, _Killing(kills=True))
     (before,) = first.run()

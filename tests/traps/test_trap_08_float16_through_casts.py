@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from edgeq.backends import open_session
-from edgeq.backends.session import SessionOptions
+from edgeq.backends.session import Effective, SessionOptions
 from edgeq.report.numbers import precision_label
 from edgeq.verdict import verdict
+from tests.export.exported import Exported
 from tests.report.factory import profile
 from tests.traps.conftest import Artifact
 
 
-def test_the_label_says_in_what_it_computes(artifact: Artifact) -> None:
-    made = artifact("onnxruntime", "fp16")
+def _effective(made: Exported) -> Effective:
     session = open_session(made.manifest, made.path, SessionOptions(threads=1))
-    effective = session.effective()
-    session.close()
+    try:
+        return session.effective()
+    finally:
+        session.close()
+
+
+def _casts(effective: Effective) -> int:
+    return sum(count for name, count in effective.extra["operators"].items() if name.startswith("Cast"))
+
+
+def test_weights_alone_in_float16_need_no_cast_at_run_time(artifact: Artifact) -> None:
+    effective = _effective(artifact("onnxruntime", "fp16"))
+    assert _casts(effective) == 0
+    assert precision_label("fp16", effective.macs, "onnxruntime") == "fp16 (computes fp32)"
+
+
+def test_the_label_says_in_what_it_computes(artifact: Artifact) -> None:
+    effective = _effective(artifact("onnxruntime", "fp16", "aarch64"))
     label = precision_label("fp16", effective.macs, "onnxruntime")
     if effective.macs.get("fp16", 0) == 0:
         # This CPU has no float16 kernels in ONNX Runtime: the control is its own graph, full of casts.
-        operators = effective.extra["operators"]
-        assert sum(count for name, count in operators.items() if name.startswith("Cast")) > 2
+        assert _casts(effective) > 2
         assert label == "fp16 (computes fp32)"
     else:
         assert label.startswith("fp16")
