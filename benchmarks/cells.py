@@ -61,7 +61,7 @@ def job_for(
         artifact_key=manifest.key if manifest else None,
         target=bench.target,
         threads=bench.threads,
-        setting=setting or default_setting(cell.scenario, bench.threads),
+        setting=setting or default_setting(cell.scenario, bench.threads, manifest),
         profile=wanted,
         samples=kept_synthetic(spec, wanted.resident_samples, SEED_OFFSET).to_spec(),
         dataset=None,

@@ -19,7 +19,7 @@ from edgeq import __version__
 
 SCHEMA = 1
 #: Columns where there is no terminal: the table is not cut in a log.
-WIDTH = 140
+WIDTH = 160
 _PACKAGES = ("openvino", "ai-edge-litert", "onnxruntime", "torch", "mlcommons-loadgen", "numpy")
 
 
@@ -37,6 +37,7 @@ def document(rows: Sequence[Row], bench: Bench, began: datetime, stopped: bool) 
         "rounds": bench.rounds,
         "met": met,
         "of": total,
+        "disturbed_cells": disturbed(rows)[0],
         "rows": [row.as_json() for row in rows],
     }
 
@@ -67,6 +68,16 @@ def print_table(rows: Sequence[Row], console: Console | None = None) -> None:
         for note in row.failures:
             lost = "failed" if row.given_up else "lacks a round"
             console.print(f"{row.claim.name} {lost}: {note.text}", markup=False, highlight=False)
+    beside, known = disturbed(rows)
+    if beside:
+        text = f"{beside} of {known} cells ran while other programs used the CPU: the ratios are of a busy machine"
+        console.print(text, style="yellow", markup=False, highlight=False)
+
+
+def disturbed(rows: Sequence[Row]) -> tuple[int, int]:
+    """How many of the measured cells say ``busy-neighbour``, of how many that tell their warnings."""
+    told = [one.detail["warnings"] for row in rows for one in row.rounds if "warnings" in one.detail]
+    return sum("busy-neighbour" in codes for codes in told), len(told)
 
 
 def print_list(claims: Sequence[Claim]) -> None:

@@ -148,7 +148,8 @@ def _work(job: Job) -> None:
     predict = OPEN[manifest.backend](job.file)
     library = open_samples(job.samples)
     resident, total = Resident(library, manifest.input.layout), library.count
-    sample_s = seconds_a_sample(predict, resident, job)
+    measured_s = seconds_a_sample(predict, resident, job)
+    sample_s = measured_s if job.sample_s is None else job.sample_s
     plan = plan_run(profile(job.seconds, total), OFFLINE, sample_s, total).plan
     cpu, began = time.process_time(), time.perf_counter()
     outcome = run_loadgen(predict, resident, plan, job)

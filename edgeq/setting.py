@@ -81,11 +81,18 @@ UNSTEADY = ("busy-neighbour", "unsteady", "throttled")
 QUERY: int = MultiStream.model_fields["samples_per_query"].default
 
 
+#: Samples a call that int8-static gains by where a kernel's set-up, or reading the weights, counts beside its arithmetic;
+#: twice as many gain no more (docs/tuning.md).
+_FEW = 4
+#: Weights of linear layers beyond those that a cache holds: read for every call, whatever its number of samples.
+_LARGE_LINEAR = 1 << 24
+
+
 def default_setting(scenario: str, threads: int, manifest: Manifest | None = None) -> Setting:
     """What a cell runs with where nothing was tuned: all threads on one sample, or a thread a stream.
 
-    Offline and multi-stream run a stream a thread, one sample a call: within the noise of the best that was found for
-    most cells measured (docs/tuning.md).
+    Offline and multi-stream give each stream one sample a call, or a few where that is faster by 10 % or more: within
+    10 % of the best that was found for the artifacts measured (docs/tuning.md).
 
     Args:
         manifest: The artifact's; None without a model.
@@ -93,7 +100,20 @@ def default_setting(scenario: str, threads: int, manifest: Manifest | None = Non
     if scenario == SINGLE_STREAM:
         return Setting(threads=threads)
     most = QUERY if scenario == MULTI_STREAM else threads
-    return Setting(threads=threads, streams=max(n for n in range(1, min(threads, most) + 1) if threads % n == 0))
+    streams = max(n for n in range(1, min(threads, most) + 1) if threads % n == 0)
+    batch = _FEW if manifest is not None and _gains_by_few(manifest) else 1
+    if scenario == MULTI_STREAM and streams > 1:
+        batch = min(batch, (QUERY - 1) // (streams - 1))  # no stream is left without a sample
+    return Setting(threads=threads, streams=streams, batch=batch)
+
+
+def _gains_by_few(manifest: Manifest) -> bool:
+    """Whether single samples would cost 10 %, as measured on x86: int8-static of two frameworks, and large linear layers of
+    ONNX Runtime's. Not TFLite, whose files may reshape to one sample."""
+    if manifest.scheme != "int8-static":
+        return False
+    linear = sum(layer.macs for layer in manifest.layers if layer.op == "linear")
+    return manifest.backend in ("openvino", "pytorch") or (manifest.backend == "onnxruntime" and linear > _LARGE_LINEAR)
 
 
 def tuning_key(manifest: Manifest, device: Mapping[str, Any], versions: Mapping[str, str], threads: int) -> str:

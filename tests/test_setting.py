@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeq.artifact import Layer
+from edgeq.backends.session import ONE_AT_A_TIME
 from edgeq.setting import (
     Setting,
     Tuned,
@@ -21,7 +23,7 @@ from edgeq.setting import (
     tuning_key,
 )
 from edgeq.spec.errors import EdgeqError
-from edgeq.spec.names import SCENARIOS
+from edgeq.spec.names import BACKENDS, SCENARIOS, SCHEMES
 from tests.manifests import manifest
 
 DEVICE: dict[str, Any] = {
@@ -129,16 +131,42 @@ def test_nothing_stored_is_no_file_at_all(path: Path) -> None:
     assert found(path) == (default_setting("offline", 4, MADE), False, [])
 
 
-@given(scenario=st.sampled_from(SCENARIOS), threads=st.integers(1, 64))
-def test_a_default_uses_the_threads_that_it_may_use(scenario: str, threads: int) -> None:
-    setting = default_setting(scenario, threads)
+@given(
+    scenario=st.sampled_from(SCENARIOS),
+    threads=st.integers(1, 64),
+    backend=st.sampled_from(BACKENDS),
+    scheme=st.sampled_from(SCHEMES),
+)
+def test_a_default_uses_the_threads_that_it_may_use(scenario: str, threads: int, backend: str, scheme: str) -> None:
+    setting = default_setting(scenario, threads, manifest(backend=backend, scheme=scheme))
     assert setting.threads == threads
-    assert setting.threads // setting.streams >= 1
     assert threads % setting.streams == 0, "no thread is left without a stream"
     if scenario == "single-stream":
         assert (setting.streams, setting.batch) == (1, 1)
     if scenario == "multi-stream":
-        assert setting.streams * setting.batch <= 8, "a query has eight samples"
+        assert (setting.streams - 1) * setting.batch < 8, "a query has eight samples, and each stream some of them"
+    if (backend, scheme) in ONE_AT_A_TIME:
+        assert setting.batch == 1
+
+
+def test_a_default_has_a_batch_where_single_samples_cost_most() -> None:
+    quantized = manifest(backend="pytorch", scheme="int8-static")
+    assert default_setting("offline", 2, quantized) == Setting(threads=2, streams=2, batch=4)
+    assert default_setting("multi-stream", 2, quantized) == Setting(threads=2, streams=2, batch=4)
+    assert default_setting("multi-stream", 4, quantized) == Setting(threads=4, streams=4, batch=2)
+    assert default_setting("single-stream", 2, quantized) == Setting(threads=2)
+    assert default_setting("offline", 2, manifest(backend="pytorch")) == Setting(threads=2, streams=2)
+    assert default_setting("multi-stream", 3, quantized) == Setting(threads=3, streams=3, batch=3)
+    linear = [Layer(name="fc", op="linear", macs=1 << 25), Layer(name="conv", op="conv", macs=1 << 30)]
+    assert (
+        default_setting("offline", 2, manifest(backend="onnxruntime", scheme="int8-static", layers=linear)).batch == 4
+    )
+    assert (
+        default_setting("offline", 2, manifest(backend="onnxruntime", scheme="int8-static", layers=linear[1:])).batch
+        == 1
+    )
+    assert default_setting("offline", 2, manifest(backend="tflite", scheme="int8-static", layers=linear)).batch == 1
+    assert default_setting("multi-stream", 16) == Setting(threads=16, streams=8)
 
 
 def test_words() -> None:

@@ -12,16 +12,13 @@ from edgeq.artifact import FileEntry, Manifest, artifacts_dir, manifest_path, re
 from edgeq.export.child import Family, FamilyJob, exporter_of
 from edgeq.export.children import ChildDied, Children, side_by_side
 from edgeq.export.keys import artifact_key
+from edgeq.export.memory import family_bytes, room
 from edgeq.export.prepare import PrepareJob, is_current, read_prepared, work_dir
 from edgeq.files import only_one, sha256_file
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import load_model
 from edgeq.spec.note import Note
 from edgeq.spec.quantization import DEFAULTS, INT8_SCHEMES, QuantizationOptions, check_layers, check_options
-
-#: Families of a model with at most so many parameters are exported two at once: the larger ones take up to 5 GB each
-#: (VGG-19, 144 million, for TFLite), those of DenseNet-121 (8 million) 2 GB, and most steps keep one core busy only.
-SIDE_BY_SIDE_PARAMETERS = 50_000_000
 
 #: Codes of what is wrong with one model and no other: its package, its weights, its model.toml.
 _OF_ONE_MODEL = (
@@ -130,9 +127,16 @@ def _export_model(request: ExportRequest, model: str, on_progress: OnProgress) -
                 yield Exported(model, backend, scheme, "unchanged", current)
         if todo:
             jobs.append(whole.model_copy(update={"schemes": todo}))
-    small = load_model(request.models_dir, model).parameters <= SIDE_BY_SIDE_PARAMETERS
-    width = 2 if small and request.threads > 1 else 1
-    for manifest in side_by_side(jobs, width, lambda job: export_family(job, children, on_progress), children):
+    need = family_bytes(load_model(request.models_dir, model).parameters)
+    # As many as there are threads: most steps keep one core busy only.
+    for manifest in side_by_side(
+        jobs,
+        request.threads,
+        lambda job: export_family(job, children, on_progress),
+        children,
+        room=room(),
+        need=lambda job: need,
+    ):
         outcome: Literal["exported", "failed"] = "exported" if manifest.status == "ok" else "failed"
         yield Exported(model, manifest.backend, manifest.scheme, outcome, manifest)
 

@@ -26,7 +26,7 @@ from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
 #: Seconds to spend on the operator profile, and the longest inference that it is still made for.
-PROFILE_S, MAX_PROFILED_S = 1.0, 3.0
+PROFILE_S, MAX_PROFILED_S = 0.5, 3.0
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ def operators(trial: Trial, reference: Array, layout: Layout) -> None:
         return
     inference_s = trial.known["canary"].ms_per_sample / 1e3 * trial.at_once
     if inference_s > MAX_PROFILED_S:
-        text = f"an inference takes {inference_s:.1f} s: too slow to profile its operators in about {PROFILE_S:.0f} s"
+        text = f"an inference takes {inference_s:.1f} s: too slow to profile its operators in about {PROFILE_S:g} s"
         trial.notes.append(Note(code="no-profile", text=text))
         return
     emit("phase", name=OPERATORS, limit_s=LOAD_LIMIT_S + CHECK_LIMIT_S)

@@ -26,7 +26,7 @@ OnProgress = Callable[[str, str], None]
 #: ``changed`` and ``default``: searched, and which won; ``kept``: found before, under the same key.
 Outcome = Literal["changed", "default", "kept", "skipped", "failed"]
 #: Reasons for which a cell is skipped: nothing is wrong with it.
-_SKIPS = ("too-slow", "not-installed")
+_SKIPS = ("too-slow", "too-busy", "not-installed")
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgeq.artifact import Manifest
 from edgeq.backends.session import ONE_AT_A_TIME
-from edgeq.host.state import snapshot
+from edgeq.host.state import snapshot, used_cpus
 from edgeq.logits import Array, distance
 from edgeq.run.steadiness import host_notes, neighbour_notes
 from edgeq.setting import QUERY, Candidate, Setting, Tuned, default_setting
@@ -37,6 +38,9 @@ FIRST_QUERIES = 4
 #: 8e-7 in fp32 and 3e-4 in int8-dynamic with PyTorch, no difference at all with the others.
 CLOSE, CLOSE_ROUNDED = 1e-3, 1e-2
 
+#: Share of the device's CPUs that others may keep busy. Beyond that they decide, and not the setting: beside neighbours one
+#: thread beats two that wait for each other, and small calls beat large ones.
+TOO_BUSY = 0.25
 #: Codes of what no further artifact would fare better with.
 FATAL = ("disk-full", "cannot-write")
 
@@ -92,7 +96,8 @@ class Search:
         """The choice for each scenario whose default could be measured; of the others, ``lost`` has the reason.
 
         Raises:
-            EdgeqError: the artifact can't be loaded, or or is too slow for a search (``too-slow``); the disk is full.
+            EdgeqError: the artifact can't be loaded, or is too slow for a search (``too-slow``); others kept the
+                device busy (``too-busy``); the disk is full.
         """
         before, own_s = snapshot(), _children_s()
         sample_s = self._canary()
@@ -110,9 +115,7 @@ class Search:
             self._round(alive)
             alive = [entry for entry in alive if entry not in self.lost and self._default_alive(entry[0])]
         self.workers.close()
-        spent = time.monotonic() - self._began
-        self.notes += _disturbed(host_notes(before, after := snapshot()))
-        self.notes += _disturbed(neighbour_notes(before, after, (_children_s() - own_s) / spent))
+        self._look_around(before, _children_s() - own_s)
         return {scenario: self._choose(scenario) for scenario in self.scenarios if self._default_alive(scenario)}
 
     def tuned(self, scenario: str, choice: Choice, key: str) -> Tuned:
@@ -129,6 +132,19 @@ class Search:
                 if entry[0] == scenario
             ],
         )  # fmt: skip
+
+    def _look_around(self, before: Mapping[str, Any], own_s: float) -> None:
+        """Notes what disturbed the search, in which the children used ``own_s`` CPU seconds; raises ``too-busy``."""
+        after, own_cpus = snapshot(), own_s / (time.monotonic() - self._began)
+        used, cpus = used_cpus(before, after), (after.get("cpu_ticks") or {}).get("cpus", 0)
+        if used is not None and used - own_cpus > TOO_BUSY * cpus:
+            raise EdgeqError(
+                "not tuned", f"other processes kept {used - own_cpus:.1f} of the device's {cpus} CPUs busy meanwhile",
+                "run edgeq tune again on a quiet machine", code="too-busy",
+            )  # fmt: skip
+        notes = [*host_notes(before, after), *neighbour_notes(before, after, own_cpus)]
+        hint = "run edgeq tune --again on a quiet machine"
+        self.notes += [note.model_copy(update={"hint": hint}) for note in notes]
 
     def why_lost(self, scenario: str) -> Note:
         """Why there is no choice for ``scenario``: what became of its default setting."""
@@ -272,7 +288,3 @@ def difference(found: Array, expected: Array) -> float:
 def _children_s() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _disturbed(notes: Sequence[Note]) -> list[Note]:
-    return [note.model_copy(update={"hint": "run edgeq tune --again on a quiet machine"}) for note in notes]

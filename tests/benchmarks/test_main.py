@@ -133,3 +133,13 @@ def test_an_export_that_fails_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(EdgeqError) as raised:  # no model.toml there
         prepare.export_missing(tmp_path, "x86_64", "random", None)
     assert raised.value.code == "export-failed"
+
+
+def test_a_busy_machine_is_told() -> None:
+    codes: list[list[str]] = [["busy-neighbour", "drift"], [], ["drift"]]
+    row = Row(Claim("a/one", "", "ms", GOOD), tuple(Measured(1.0, 1.0, {"warnings": one}) for one in codes))
+    silent = Row(Claim("a/two", "", "ms", GOOD), (Measured(1.0, 1.0),))
+    assert output.disturbed([row, silent]) == (1, 3)
+    console = Console(record=True, width=160)
+    output.print_table([row, silent], console)
+    assert "1 of 3 cells ran while other programs used the CPU" in console.export_text()

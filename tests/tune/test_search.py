@@ -218,6 +218,38 @@ def test_when_time_is_up_only_the_defaults_are_still_tried(tmp_path: Path, monke
         assert workers.times(scenario, default_setting(scenario, 2)) >= 1
 
 
+def beside(monkeypatch: pytest.MonkeyPatch, busy: float) -> None:
+    """Two snapshots, ten seconds of two CPUs apart, of which ``busy`` CPUs' worth was used (by others: nothing runs here)."""
+    ticks = [
+        {"total": total, "idle": idle, "steal": 0, "cpus": 2} for total, idle in ((0, 0), (2000, 2000 - 1000 * busy))
+    ]
+    states = iter([{"cpu_ticks": each} for each in ticks])
+    monkeypatch.setattr(module, "snapshot", lambda: next(states))
+
+
+def test_a_busy_device_is_not_tuned_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside(monkeypatch, 0.8)
+    workers = ByHeart(tmp_path, batches_are_fast)
+    with pytest.raises(EdgeqError) as caught:
+        searched(workers).run()
+    assert caught.value.code == "too-busy"
+    assert "0.8 of the device's 2 CPUs" in caught.value.why
+    assert workers.closed
+
+
+def test_some_other_work_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside(monkeypatch, 0.4)
+    search = searched(ByHeart(tmp_path, batches_are_fast))
+    found = search.run()
+    (note,) = search.tuned("offline", found["offline"], "k").notes
+    assert note.code == "busy-neighbour"
+    assert "--again" in note.hint
+    beside(monkeypatch, 0.1)
+    search = searched(ByHeart(tmp_path, batches_are_fast))
+    search.run()
+    assert search.notes == []
+
+
 def test_differences_are_of_the_samples_that_both_have() -> None:
     one, other = np.eye(4, 3, dtype=np.float32), np.eye(2, 3, dtype=np.float32)
     assert difference(one, other) == 0
