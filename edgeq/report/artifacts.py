@@ -123,7 +123,9 @@ def _legend(rows: Sequence[Row]) -> str:
         )
     kept = joined(row["accuracy_from"] for row in judged)
     if kept:
-        parts.append(f"Nothing that accuracy hangs on had changed since run {kept}: kept from there, where it was judged.")
+        parts.append(
+            f"Nothing that accuracy hangs on had changed since run {kept}: kept from there, where it was judged."
+        )
     if any(row["checked"] for row in rows):
         parts.append(
             "Output check: logits of a few samples against torch's float32 on this device, the worst of the "
