@@ -186,7 +186,13 @@ def test_operators_are_profiled_with_all_threads_in_one_stream(trial: Trial, mon
     assert trial.known["profile"] == PROFILE
     assert _codes(trial) == []
     ((of, file, options, samples, seconds),) = asked
-    assert (of, file, options.threads, options.streams, seconds) == (trial.manifest, trial.file, 1, 1, 1.0)
+    assert (of, file, options.threads, options.streams, seconds) == (
+        trial.manifest,
+        trial.file,
+        1,
+        1,
+        aftermath.PROFILE_S,
+    )
     assert samples.shape == (1, 8, 8, 3)
 
 

@@ -13,7 +13,7 @@ from tests.traps.conftest import Artifact
 
 
 def _options(session: Any) -> dict[str, Any]:
-    found = session._session.get_session_options()
+    found = session._sessions[0].get_session_options()
     names = [name for name in dir(found) if not name.startswith("_") and not callable(getattr(found, name))]
     return {name: getattr(found, name) for name in names if name != "intra_op_num_threads"}
 
