@@ -139,7 +139,7 @@ class _Graph:
     def _layer(self, node: Any) -> _Found | None:
         index = (_CONV | _LINEAR).get(node.op_type)
         weight = None if index is None else self._constant(node.input[index])
-        if weight is None:
+        if weight is None or (weight[1:] == (1, 1, 1) and weight[0] > 1):  # a batch norm, as in onnxruntime_profile
             return None
         key = node.name.removesuffix("_quant").removesuffix("_MatMul")
         if node.op_type in _CONV:

@@ -203,30 +203,32 @@ def _quantize_static(source: Path, file: Path, network: FloatSource, settings: d
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
     graph = onnx.load(source)
+    kept = nodes_of(settings.get("kept_float", []), network.layers, onnxruntime_fixes.weighted(graph))
+    per_channel = settings["granularity"] == "per-channel"
+    details: dict[str, Any] = {
+        "batch_norms_as_convolutions": onnxruntime_fixes.norms_to_convolutions(graph) if per_channel else 0
+    }
     # There is no integer batch norm: quantizing one only rounds its factors to int8, one scale for all channels.
     norms = onnxruntime_fixes.batch_norms(graph)
-    kept = nodes_of(settings.get("kept_float", []), network.layers, onnxruntime_fixes.weighted(graph))
     kind = {"uint8": QuantType.QUInt8, "int8": QuantType.QInt8}
     method, options = _CALIBRATION[settings["calibration_method"]]
     with contextlib.redirect_stdout(sys.stderr):  # the histogram calibrators print
         quantize_static(
-            str(source),
+            graph,
             str(file),
             _Reader(network.calibration),
             quant_format=QuantFormat.QDQ,
             activation_type=kind[settings["activations"]],
             weight_type=QuantType.QInt8,
-            per_channel=settings["granularity"] == "per-channel",
+            per_channel=per_channel,
             reduce_range=settings.get("reduce_range", False),
             calibrate_method=CalibrationMethod[method],
             nodes_to_exclude=norms + kept,
             extra_options={**options, "CalibStridedMinMax": 1},
         )
     model = onnx.load(file)
-    details: dict[str, Any] = {
-        "largest_int32_bias": onnxruntime_fixes.largest_bias(model),
-        "batch_norms_left_in_float": len(norms),
-    }
+    details["largest_int32_bias"] = onnxruntime_fixes.largest_bias(model)
+    details["batch_norms_left_in_float"] = len(norms)
     onnxruntime_fixes.shield(model, kept)
     if settings["weights"] == "uint8":
         details["weights_moved_to_uint8"] = onnxruntime_fixes.weights_to_uint8(model)

@@ -76,7 +76,7 @@ _MEANINGS: dict[tuple[str, str], Meaning] = {
     ("onnxruntime", "int8-static"): Meaning(
         "ONNX, QDQ, 8-bit weights per channel on a symmetric grid (u8 x u8 on x86-64 without VNNI, u8 x s8 with VNNI, "
         "s8 x s8 on aarch64), min-max activation ranges from calibration",
-        "convolution and linear layers in int8; batch norms that no convolution takes up stay float32",
+        "int8, with batch norms that no convolution takes up as depthwise convolutions of one tap",
         "onnxruntime.quantization: quant_pre_process, quantize_static",
     ),
     ("onnxruntime", "int8-dynamic"): Meaning(

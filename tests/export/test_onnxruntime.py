@@ -14,6 +14,7 @@ from edgeq.export import onnxruntime as exporter
 from edgeq.export.onnxruntime_fixes import largest_bias, weights_to_float16
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import SCHEMES
+from edgeq.spec.quantization import QuantizationOptions
 from tests.export.exported import Exported, export, network, sqnr_db
 
 onnx = pytest.importorskip("onnx")
@@ -191,11 +192,35 @@ def test_a_weight_beyond_float16_stays_float32() -> None:
     np.testing.assert_array_equal(found, np.full(2, 1e6 + 1.5, np.float32))
 
 
-def test_a_batch_norm_that_nothing_takes_up_is_not_quantized(tmp_path: Path) -> None:
+def test_a_batch_norm_that_nothing_takes_up_is_an_integer_convolution(tmp_path: Path) -> None:
     """Trap 10 as well: DenseNet's concatenations and the batch norms behind them load and run."""
     exported = export("onnxruntime", "int8-static", tmp_path, target="x86_64", module=_dense())
+    assert exported.manifest.details["batch_norms_as_convolutions"] == 1
+    assert exported.manifest.details["batch_norms_left_in_float"] == 0
+    assert not {"BatchNormalization", "Relu"} & set(executed(exported.path))
+    assert sqnr_db(logits(exported), exported.logits) > 20
+
+
+def test_a_batch_norm_is_no_layer_of_the_model(tmp_path: Path) -> None:
+    from edgeq.backends.layers import layer_errors
+    from edgeq.backends.onnxruntime import open_session
+
+    fp32, exported = (export("onnxruntime", scheme, tmp_path, module=_dense()) for scheme in ("fp32", "int8-static"))
+    session = open_session(exported.manifest, exported.path, SessionOptions(1))
+    assert session.effective().macs == {"int8": 1.0}
+    assert session.effective().warnings == ()
+    session.close()
+    errors = layer_errors((fp32.manifest, fp32.path), (exported.manifest, exported.path), exported.samples)
+    assert [error.name for error in errors] == ["first", "second", "linear"]
+    assert min(error.sqnr_db or 0 for error in errors) > 20
+
+
+def test_with_one_scale_a_tensor_a_batch_norm_stays_float(tmp_path: Path) -> None:
+    """Its factors differ from channel to channel by more than one scale holds."""
+    options = QuantizationOptions(granularity="per-tensor")
+    exported = export("onnxruntime", "int8-static", tmp_path, module=_dense(), options=options)
     assert exported.manifest.details["batch_norms_left_in_float"] == 1
-    assert sqnr_db(logits(exported), exported.logits) > 15
+    assert "BatchNormalization" in executed(exported.path)
 
 
 def _dense() -> Any:
