@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,7 +85,7 @@ def load_runs(results: Path, named: Sequence[Path] | None = None) -> list[Run]:
     if named:
         chosen = [_load(folder) for folder in dict.fromkeys(_find(results, folders, name) for name in named)]
     else:
-        chosen = _newest([_load(folder) for folder in folders])
+        chosen = _newest(_load(folder) for folder in folders)
     if not any(run.records or run.corrupt for run in chosen):
         raise RequestError(
             f"no records under {results}", "no cell has been run to its end", "run: edgeq run", code="no-records"
@@ -117,15 +117,21 @@ def _find(results: Path, folders: Sequence[Path], name: Path) -> Path:
     raise unknown_name("run", str(name), [folder.name for folder in folders])
 
 
-def _newest(runs: Sequence[Run]) -> list[Run]:
+def _newest(runs: Iterable[Run]) -> list[Run]:
+    """Of each device the newest run; takes ``runs`` one by one, so that no more than that of their records is in memory."""
+    newest: dict[str, dict[bool, Run]] = {}
+    for run in runs:
+        if run.records or run.corrupt:
+            kinds = newest.setdefault(run.slug, {})
+            known = kinds.get(run.only_null)
+            if known is None or run.when >= known.when:
+                kinds[run.only_null] = run
     chosen: list[Run] = []
-    for slug in dict.fromkeys(run.slug for run in runs):
-        mine = sorted((run for run in runs if run.slug == slug and (run.records or run.corrupt)), key=lambda r: r.when)
-        models = [run for run in mine if not run.only_null]
-        overhead = [run for run in mine if run.only_null]
-        chosen += models[-1:]
-        if not models or (overhead and not any(cell.backend == NULL for cell in models[-1].cells)):
-            chosen += overhead[-1:]
+    for kinds in newest.values():
+        models, overhead = kinds.get(False), kinds.get(True)
+        chosen += [] if models is None else [models]
+        if overhead is not None and (models is None or not any(cell.backend == NULL for cell in models.cells)):
+            chosen.append(overhead)
     return chosen
 
 
