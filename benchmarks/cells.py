@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from benchmarks.bench import MODEL, Bench
 from edgeq.data.samples import kept_synthetic
@@ -40,6 +41,18 @@ def profile(seconds: float, resident: int = RESIDENT, offline_samples: int = RES
     )
 
 
+def run_info(wanted: Profile, turn: int) -> RunInfo:
+    """Of a job of round ``turn``, from 0, that begins now."""
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    return RunInfo(id="bench", profile=wanted.name, title=wanted.title, started=began, order=0, round=turn + 1)
+
+
+def synthetic_samples(bench: Bench, model: str = MODEL, count: int = RESIDENT) -> dict[str, Any]:
+    """The samples that ``edgeq run`` takes without a dataset, for ``edgeq.data.samples.open_samples``."""
+    spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(bench.models, model)
+    return kept_synthetic(spec, count, SEED_OFFSET).to_spec()
+
+
 def job_for(
     bench: Bench, cell: Cell, wanted: Profile, name: str, turn: int, *, setting: Setting | None = None
 ) -> WorkerJob:
@@ -52,8 +65,6 @@ def job_for(
     path = manifest = None
     if cell.backend != NULL:
         path, manifest, _ = bench.artifact(cell.backend, cell.scheme, cell.model)
-    spec = NO_MODEL_SPEC if manifest is None else load_model(bench.models, cell.model)
-    began = datetime.now(UTC).isoformat(timespec="seconds")
     return WorkerJob(
         mode="performance",
         cell=cell,
@@ -63,10 +74,10 @@ def job_for(
         threads=bench.threads,
         setting=setting or default_setting(cell.scenario, bench.threads, manifest),
         profile=wanted,
-        samples=kept_synthetic(spec, wanted.resident_samples, SEED_OFFSET).to_spec(),
+        samples=synthetic_samples(bench, cell.model, wanted.resident_samples),
         dataset=None,
         folder=bench.folder(name, turn),
-        run=RunInfo(id="bench", profile=wanted.name, title=wanted.title, started=began, order=0, round=turn + 1),
+        run=run_info(wanted, turn),
         device=dict(bench.device),
     )
 

@@ -9,11 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from benchmarks.bars import Bar, Claim, Measured
-from benchmarks.bench import MODEL, Bench, Step
-from benchmarks.cells import RESIDENT, cell, in_force, measure_cell
-from edgeq.data.samples import synthetic
-from edgeq.run.samples import SEED_OFFSET
-from edgeq.spec.model import load_model
+from benchmarks.bench import Bench, Step
+from benchmarks.cells import cell, in_force, measure_cell, synthetic_samples
 from edgeq.spec.names import BACKENDS, NO_MODEL, NULL, OFFLINE, SINGLE_STREAM
 
 #: Seconds of each bare loop, and of LoadGen between the two.
@@ -53,10 +50,9 @@ def _against_loop(bench: Bench, backend: str, scheme: str) -> Step:
     def run(turn: int) -> Mapping[str, Measured]:
         path, _, file = bench.artifact(backend, scheme)
         folder = bench.folder(claim.name, turn)
-        samples = synthetic(load_model(bench.models, MODEL), RESIDENT, SEED_OFFSET).to_spec()
         job = Job(
-            manifest=path, file=file, threads=bench.threads, samples=samples, loop_s=LOOP_S, loadgen_s=LOADGEN_S,
-            log_dir=folder / "loadgen",
+            manifest=path, file=file, threads=bench.threads, samples=synthetic_samples(bench), loop_s=LOOP_S,
+            loadgen_s=LOADGEN_S, log_dir=folder / "loadgen",
         )  # fmt: skip
         told = bench.child("benchmarks.harness_child", job, folder)
         loops, ours = told["loops_ms"], told["loadgen_ms"]

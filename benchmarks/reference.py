@@ -12,13 +12,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from benchmarks.bars import Bar, Claim, Measured
-from benchmarks.bench import MODEL, Bench, Step, in_turn
-from benchmarks.cells import RESIDENT, cell, in_force, measure_cell, rate
-from edgeq.data.samples import synthetic
+from benchmarks.bench import Bench, Step, in_turn
+from benchmarks.cells import cell, in_force, measure_cell, rate, synthetic_samples
 from edgeq.run.runner import MOST_TRIES
-from edgeq.run.samples import SEED_OFFSET
 from edgeq.spec.errors import EdgeqError
-from edgeq.spec.model import load_model
 
 SECONDS = 1.5
 #: Fewer than others have: the bars are far from what is measured.
@@ -75,7 +72,7 @@ def _step(bench: Bench, backend: str, scheme: str) -> Step:
 def _run_reference(bench: Bench, backend: str, scheme: str, name: str, turn: int) -> dict[str, Any]:
     """What the child told; planned anew as edgeq's own cells are, where its rate rose after it was planned."""
     path, _, file = bench.artifact(backend, scheme)
-    samples = synthetic(load_model(bench.models, MODEL), RESIDENT, SEED_OFFSET).to_spec()
+    samples = synthetic_samples(bench)
     sample_s: float | None = None
     told: dict[str, Any] = {}
     for _ in range(MOST_TRIES):

@@ -7,15 +7,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 
 from benchmarks import linear, many_records, stopwatch
 from benchmarks.bars import Bar, Claim, Measured
 from benchmarks.bench import Bench, Step, in_turn
-from benchmarks.cells import cell, in_force, job_for, measure_cell, profile, rate
+from benchmarks.cells import cell, in_force, job_for, measure_cell, profile, rate, run_info
 from benchmarks.resources import loadgen_s
 from edgeq.run.job import WorkerJob
-from edgeq.run.record import FILE_NAME, Record, RunInfo
+from edgeq.run.record import FILE_NAME, Record
 from edgeq.setting import default_setting
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import OFFLINE, SINGLE_STREAM
@@ -128,6 +127,7 @@ def _accuracy(bench: Bench) -> Step:
     def run(turn: int) -> Mapping[str, Measured]:
         models = bench.folder(f"{claim.name}/models", turn)
         path, manifest = linear.write_artifact(models)
+        wanted = profile(0.0)
 
         def peak_mb(count: int) -> float:
             samples = linear.write_samples(models / f"{count}.npy", count)
@@ -139,11 +139,11 @@ def _accuracy(bench: Bench) -> Step:
                 target=bench.target,
                 threads=bench.threads,
                 setting=default_setting(OFFLINE, bench.threads),
-                profile=profile(0.0),
+                profile=wanted,
                 samples=samples.to_spec(),
                 dataset=samples.path,
                 folder=bench.folder(f"{claim.name}/{count}", turn),
-                run=RunInfo(id="bench", profile="bench", title="", started=_now(), order=0, round=turn + 1),
+                run=run_info(wanted, turn),
                 device=dict(bench.device),
             )
             told = bench.child("benchmarks.accuracy_child", job, job.folder, limit_s=900)
@@ -157,10 +157,6 @@ def _accuracy(bench: Bench) -> Step:
         return {claim.name: found}
 
     return Step((claim,), run, rounds=3)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _report(bench: Bench) -> Step:

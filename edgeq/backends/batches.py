@@ -55,9 +55,9 @@ class Batches:
         self._pool.close()
 
 
-def collect(session: Session, batch: Array) -> Array:
-    """``Session.infer`` of several samples by way of ``infer_many``: float32 logits ``[n, classes]``."""
-    logits: Array = np.empty((len(batch), session.classes), np.float32)
+def collect(session: Session, batch: Sequence[Array] | Array) -> Array:
+    """Logits of all of ``batch`` by way of ``infer_many``: float32 ``[n, classes]``, NaN where a sample was not answered."""
+    logits: Array = np.full((len(batch), session.classes), np.nan, np.float32)
 
     def keep(position: int, block: Array) -> None:
         logits[position : position + len(block)] = block

@@ -37,22 +37,16 @@ def linear_macs(output: Sequence[int], inner: int) -> int:
     return math.prod(output) * inner
 
 
-def shares(
-    executed: Sequence[Executed], layers: Sequence[Layer], batch: int = 1
-) -> tuple[dict[str, float], tuple[Note, ...]]:
+def shares(executed: Sequence[Executed], layers: Sequence[Layer]) -> tuple[dict[str, float], tuple[Note, ...]]:
     """The share of multiply-adds in each precision, and a note where they are not the float model's.
 
     A framework may pad channels to whole blocks, and so execute more than the model asks for (ONNX Runtime's NCHWc
     layout, blocks of 8 or 16). Where the executed layers are ``layers`` one by one, in order, each with at least as
     many multiply-adds, the share is one of the model's own multiply-adds.
 
-    ``executed`` may be of a graph of ``batch`` samples.
-
     The first result sums to 1 over the layers found (empty where none was). The second is empty where every layer was
     found, else the note ``macs-unaccounted``.
     """
-    if batch > 1:
-        executed = [Executed(ran.precision, ran.macs // batch) for ran in executed]
     if _pair(executed, layers):
         executed = [Executed(ran.precision, layer.macs) for ran, layer in zip(executed, layers, strict=True)]
     found: dict[str, int] = {}

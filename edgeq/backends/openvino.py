@@ -149,7 +149,7 @@ class OpenVINOSession:
         """``Session.effective``. For compressed weights, compiles the model once more and runs both."""
         nodes = openvino_graph.read(self._models[0].get_runtime_model())
         dynamic = bool(openvino_graph.compressed(nodes)) and self._quantizes_at_run_time()
-        macs, notes = shares(openvino_graph.executed(nodes, dynamic), self._manifest.layers, self._batch)
+        macs, notes = shares(openvino_graph.executed(nodes, dynamic), self._manifest.layers)
         compiled = self._models[0]
         hints = (
             "INFERENCE_PRECISION_HINT",

@@ -80,9 +80,11 @@ def executed(nodes: Sequence[Node], dynamic: bool) -> list[Executed]:
 
 
 def _macs(node: Node) -> int:
+    """For one sample: the leading dimension is the batch's."""
+    output = node.output_shape[1:]
     if node.kind in _CONV:
-        return conv_macs(node.output_shape, node.input_shapes[1])
-    return linear_macs(node.output_shape, node.input_shapes[0][-1])
+        return conv_macs(output, node.input_shapes[1])
+    return linear_macs(output, node.input_shapes[0][-1])
 
 
 def primitives(nodes: Sequence[Node]) -> dict[str, int]:

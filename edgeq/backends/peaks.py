@@ -188,9 +188,6 @@ def open_net(backend: str, name: str, threads: int, folder: Path) -> Runnable:
     manifest, path = unpacked(backend, name, folder)
     session: Session = open_session(manifest, path, SessionOptions(threads=threads, streams=threads))
     sample = np.random.default_rng(0).standard_normal(session.input.shape).astype(np.float32)
-    # One inference before several at once: two first ones deadlock in OpenVINO's Python binding (2026.4.1: one holds the
-    # interpreter's lock and waits for a static variable's, the other the other way round).
-    session.infer(sample[None])
     return Runnable(
         run=lambda count: session.infer_many([sample] * count, lambda _position, _logits: None),
         macs=sum(layer.macs for layer in manifest.layers),

@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 from edgeq.spec.errors import RequestError
-from edgeq.spec.names import BACKENDS, SCHEMES, check_names
+from edgeq.spec.names import BACKENDS, SCHEMES, STUDY_SCENARIOS, check_names
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -35,6 +35,13 @@ scheme = click.option(
     multiple=True,
     metavar="NAME",
     help=f"A precision ({', '.join(SCHEMES)}); may repeat. Default: all.",
+)
+scenario = click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help=f"A LoadGen scenario ({', '.join(STUDY_SCENARIOS)}); may repeat. Default: these.",
 )
 results = click.option(
     "--results",

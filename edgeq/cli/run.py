@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 @options.model
 @options.backend
 @options.scheme
-@click.option(
-    "--scenario",
-    "scenarios",
-    multiple=True,
-    metavar="NAME",
-    help=f"A LoadGen scenario ({', '.join(STUDY_SCENARIOS)}); may repeat. Default: these.",
-)
+@options.scenario
 @click.option("--profile", default="quick", show_default=True, help="How long and how strictly: a file of --scenarios.")
 @click.option(
     "--dataset",

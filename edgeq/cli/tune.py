@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 @options.model
 @options.backend
 @options.scheme
-@click.option(
-    "--scenario",
-    "scenarios",
-    multiple=True,
-    metavar="NAME",
-    help=f"A LoadGen scenario ({', '.join(STUDY_SCENARIOS)}); may repeat. Default: all.",
-)
+@options.scenario
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),

@@ -5,7 +5,6 @@ Each is made by the exporter that makes the artifacts, and by its recipe, so tha
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from edgeq.backends import peaks, probes
 from edgeq.backends.peaks import Shape
 from edgeq.export.family import FloatSource, Recipe
-from edgeq.export.probes import drop_source_places, exporter_of
+from edgeq.export.probes import drop_source_places, exporter_of, write_packaged
 from edgeq.export.probes import recipe_of as probe_recipe
 from edgeq.spec.model import ModelSpec, Preprocess, Source
 
@@ -124,25 +123,13 @@ def write(backend: str, names: Sequence[str], out: Path) -> list[Path]:
             built = exporter_of(backend).build(
                 source, net.scheme, recipe_of(backend, name), Path(folder), f"{backend}-{name}"
             )
+            drop_source_places(built.files)
             for file in built.files:
-                if file.suffix == ".pt":
-                    drop_source_places(file)
                 packed = out / f"{file.name}{peaks.PACKED}"
                 packed.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
                 written.append(packed)
     return written
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes the packaged peak networks.")
-    parser.add_argument("out", nargs="?", type=Path, default=peaks.FILES)
-    parser.add_argument("--backend", action="append", choices=list(peaks.NETS))
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    for backend in asked.backend or peaks.NETS:
-        for file in write(backend, list(peaks.NETS[backend]), asked.out):
-            print(f"{file} ({file.stat().st_size:,} bytes)")
-
-
 if __name__ == "__main__":
-    main()
+    write_packaged("peak networks", peaks.NETS, peaks.FILES, write)

@@ -10,7 +10,7 @@ import argparse
 import importlib
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -138,15 +138,19 @@ def write(backend: str, names: Sequence[str], out: Path) -> list[Path]:
         for name in names:
             known = probes.PROBES[backend][name]
             built = exporter_of(backend).build(source, known.scheme, recipe_of(backend, name), out, f"{backend}-{name}")
-            for file in built.files:
-                if file.suffix == ".pt":
-                    drop_source_places(file)
+            drop_source_places(built.files)
             written += built.files
     return written
 
 
-def drop_source_places(file: Path) -> None:
-    """Takes out of a TorchScript archive where each line of code stood on the machine that traced it."""
+def drop_source_places(files: Sequence[Path]) -> None:
+    """Takes out of TorchScript archives among ``files`` where each line of code stood on the machine that traced it."""
+    for file in files:
+        if file.suffix == ".pt":
+            _drop_source_places(file)
+
+
+def _drop_source_places(file: Path) -> None:
     with zipfile.ZipFile(file) as archive:
         kept = {name: archive.read(name) for name in archive.namelist() if not name.endswith(".debug_pkl")}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -154,16 +158,28 @@ def drop_source_places(file: Path) -> None:
             archive.writestr(zipfile.ZipInfo(name), content)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes the packaged saturation probes.")
-    parser.add_argument("out", nargs="?", type=Path, default=probes.FILES)
-    parser.add_argument("--backend", action="append", choices=list(probes.PROBES))
+def write_packaged(
+    what: str,
+    named: Mapping[str, Mapping[str, object]],
+    out: Path,
+    write: Callable[[str, Sequence[str], Path], list[Path]],
+) -> None:
+    """The command that writes packaged networks: ``[OUT] [--backend NAME]``.
+
+    Args:
+        what: They are, for its help.
+        named: Backend → the networks there are of it, by name.
+        out: Where they go, unless the command line says otherwise.
+    """
+    parser = argparse.ArgumentParser(description=f"Writes the packaged {what}.")
+    parser.add_argument("out", nargs="?", type=Path, default=out)
+    parser.add_argument("--backend", action="append", choices=list(named))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    for backend in asked.backend or probes.PROBES:
-        for file in write(backend, list(probes.PROBES[backend]), asked.out):
+    for backend in asked.backend or named:
+        for file in write(backend, list(named[backend]), asked.out):
             print(f"{file} ({file.stat().st_size:,} bytes)")
 
 
 if __name__ == "__main__":
-    main()
+    write_packaged("saturation probes", probes.PROBES, probes.FILES, write)

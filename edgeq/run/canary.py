@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from edgeq.artifact import Manifest
+from edgeq.backends.batches import collect
 from edgeq.backends.session import Array, Session
 from edgeq.data.layout import to_layout
 from edgeq.logits import LOW_SQNR_DB, Distance, alive, distance
 from edgeq.run.record import OutputCheck
-from edgeq.run.steady import Settled, settle
+from edgeq.run.steady import Settled, settle, time_once
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
@@ -43,13 +43,7 @@ def time_queries(session: Session, query: Sequence[Array], budget_s: float) -> S
         def ask() -> None:
             session.infer_many(query, lambda position, logits: None)
 
-    return settle(lambda: _seconds(ask), budget_s)
-
-
-def _seconds(ask: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    ask()
-    return time.perf_counter() - began
+    return settle(lambda: time_once(ask), budget_s)
 
 
 def logits_of(session: Session, samples: Array, *, many: bool) -> Array:
@@ -57,13 +51,7 @@ def logits_of(session: Session, samples: Array, *, many: bool) -> Array:
     batch = to_layout(samples, session.input.layout)
     if not many:
         return np.concatenate([session.infer(batch[index : index + 1]) for index in range(len(batch))])
-    found = np.full((len(batch), session.classes), np.nan, np.float32)
-
-    def done(position: int, logits: Array) -> None:
-        found[position : position + len(logits)] = logits
-
-    session.infer_many(list(batch), done)
-    return found
+    return collect(session, batch)
 
 
 def check_output(found: Array, expected: Array, manifest: Manifest) -> tuple[OutputCheck, list[Note]]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from edgeq.peaks import Peaks
 from edgeq.run.record import Accuracy, LoadgenInfo, RunInfo
 from edgeq.setting import Setting
-from edgeq.spec.names import Cell
+from edgeq.spec.names import OFFLINE, Cell
 from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile
 
@@ -20,6 +20,11 @@ LOADGEN_DIR, MEASURED = "loadgen", "measured.json"
 
 #: Results of the accuracy run of an artifact, beside the folders of its scenarios.
 ACCURACY_DIR = "accuracy"
+
+
+def driven_as(mode: str, scenario: str) -> str:
+    """The scenario that a job is driven by: an accuracy run's is offline, the fastest, as the answers are the same."""
+    return OFFLINE if mode == "accuracy" else scenario
 
 
 class WorkerJob(BaseModel):

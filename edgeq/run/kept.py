@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from edgeq.artifact import Manifest, verify
 from edgeq.files import atomic_path, cache_dir, sha256_file, sha256_json, write_json
 from edgeq.loadgen.sut import TOP
 from edgeq.run.accuracy import PREDICTIONS, write_result
-from edgeq.run.here import conditions, package_files
+from edgeq.run.here import conditions, kept, package_files
 from edgeq.run.job import AccuracyResult, WorkerJob
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
@@ -85,15 +85,17 @@ class KeptAccuracy:
 
     def _read(self) -> tuple[_Entry, npt.NDArray[np.int32]] | None:
         predictions, job = self._file.with_suffix(".npy"), self._job
+        entry = kept(self._file, _Entry)
+        if entry is None:
+            return None
         try:
-            entry = _Entry.model_validate_json(self._file.read_text(encoding="utf-8"))
             if sha256_file(predictions) != entry.predictions_sha256:
                 return None
             best = np.load(predictions, allow_pickle=False)
             assert job.manifest is not None
             cell = job.cell
             verify(job.manifest, self._manifest, model=cell.model, backend=cell.backend, scheme=cell.scheme)
-        except (OSError, ValueError, ValidationError, EdgeqError):
+        except (OSError, ValueError, EdgeqError):
             return None  # nothing is lost but time; what is wrong with the artifact, its worker says
         accuracy = entry.result.accuracy
         whole = accuracy is not None and best.dtype == np.int32 and best.shape == (accuracy.n, TOP)

@@ -79,6 +79,7 @@ class RunPlan:
             RequestError: the dataset is unusable, or artifacts of one model come from different weights.
         """
         self.request = request
+        self._settings: dict[Cell, tuple[Setting, bool, list[Note]]] = {}
         self.planned = matrix(request.models, request.backends, request.schemes, request.scenarios)
         self.found, self.lacking = _manifests(request, self.planned)
         models = dict.fromkeys(plan.cell.model for plan in self.planned)
@@ -105,7 +106,15 @@ class RunPlan:
         }
 
     def setting(self, cell: Cell) -> tuple[Setting, bool, list[Note]]:
-        """A cell's setting, whether it was tuned, and what there is to say of it (``edgeq.setting.setting_for``)."""
+        """A cell's setting, whether it was tuned, and what there is to say of it (``edgeq.setting.setting_for``).
+
+        As it is when it is first asked for: what is stored meanwhile is for the next run.
+        """
+        if cell not in self._settings:
+            self._settings[cell] = self._setting(cell)
+        return self._settings[cell]
+
+    def _setting(self, cell: Cell) -> tuple[Setting, bool, list[Note]]:
         request = self.request
         path, manifest = self.found.get(artifact_of(cell), (None, None))
         if path is None or manifest is None or not request.use_tuned:

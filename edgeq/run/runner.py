@@ -16,7 +16,7 @@ from edgeq.files import only_one, write_error
 from edgeq.peaks import Peaks
 from edgeq.run.accuracy import ArtifactAccuracy, lacks_accuracy, with_accuracy
 from edgeq.run.again import cut_short, fatal, left_over, planned_anew, told
-from edgeq.run.job import WorkerJob
+from edgeq.run.job import WorkerJob, driven_as
 from edgeq.run.kept import KeptAccuracy
 from edgeq.run.peaks import LIBRARIES, measure_peaks
 from edgeq.run.plan import Key, RunPlan, RunRequest, artifact_of, rule_notes, thread_notes
@@ -35,7 +35,7 @@ from edgeq.run.rounds import Step, steps, with_round
 from edgeq.run.store import create_run, resume_run, set_aside
 from edgeq.run.watchdog import Watcher, work
 from edgeq.spec.errors import EdgeqError, RequestError
-from edgeq.spec.names import NULL, OFFLINE, Cell
+from edgeq.spec.names import NULL, Cell
 from edgeq.spec.note import Note
 
 __all__ = ["RunRequest", "Runner", "Watcher"]
@@ -260,8 +260,7 @@ class Runner:
     def _job(self, mode: Any, cell: Cell, folder: Path, info: RunInfo) -> WorkerJob:
         request, samples = self.request, self.plan.samples[cell.model]
         path, manifest = self.plan.found.get(artifact_of(cell), (None, None))
-        # An accuracy run is driven offline: the answers are the same, and it is the fastest.
-        setting, tuned, _ = self.plan.setting(replace(cell, scenario=OFFLINE) if mode == "accuracy" else cell)
+        setting, tuned, _ = self.plan.setting(replace(cell, scenario=driven_as(mode, cell.scenario)))
         return WorkerJob(
             mode=mode,
             cell=cell,

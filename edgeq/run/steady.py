@@ -10,6 +10,7 @@ warm. The first inference (allocation, lazily made kernels) belongs to no window
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -85,6 +86,13 @@ def settle(infer: Callable[[], float], budget_s: float) -> Settled:
         if change is not None and abs(change) <= STEADY_SHARE:
             break
     return Settled(first, typical, last, total, change)
+
+
+def time_once(ask: Callable[[], None]) -> float:
+    """Seconds that ``ask`` takes."""
+    began = time.perf_counter()
+    ask()
+    return time.perf_counter() - began
 
 
 def _window(infer: Callable[[], float], left_s: float) -> list[float]:

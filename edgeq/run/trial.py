@@ -25,12 +25,12 @@ from edgeq.loadgen.plan import ANSWER_S, Planning, plan_run
 from edgeq.loadgen.settings import loadgen_module
 from edgeq.loadgen.sut import answer_cost
 from edgeq.run.canary import load_reference, logits_of, time_queries
-from edgeq.run.job import LOADGEN_DIR, WorkerJob
+from edgeq.run.job import LOADGEN_DIR, WorkerJob, driven_as
 from edgeq.run.record import ArtifactInfo, Canary, HostStates, Requested
 from edgeq.run.steadiness import host_notes, neighbour_notes
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import NO_MODEL_SPEC
-from edgeq.spec.names import NULL, OFFLINE
+from edgeq.spec.names import NULL
 from edgeq.spec.note import Note
 from edgeq.spec.profile import MultiStream, Offline
 
@@ -55,8 +55,7 @@ class Trial:
 
     def __init__(self, job: WorkerJob) -> None:
         self.job, self.cell = job, job.cell
-        # An accuracy run is driven offline: the answers are the same, and it is the fastest.
-        self.scenario = OFFLINE if job.mode == "accuracy" else job.cell.scenario
+        self.scenario = driven_as(job.mode, job.cell.scenario)
         self.setting = job.setting
         self.known: dict[str, Any] = {
             "device": job.device,

@@ -19,12 +19,13 @@ from pydantic import BaseModel, ConfigDict
 
 from edgeq.artifact import Manifest, read_manifest
 from edgeq.backends import open_session, preload
+from edgeq.backends.batches import collect
 from edgeq.backends.session import Array, Session, SessionOptions
 from edgeq.data.layout import to_layout
-from edgeq.events import emit, serve
+from edgeq.events import emit, leave, serve
 from edgeq.logits import alive
 from edgeq.run.canary import load_reference
-from edgeq.run.steady import settle
+from edgeq.run.steady import settle, time_once
 from edgeq.setting import QUERY, Setting
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import OFFLINE, SINGLE_STREAM
@@ -120,9 +121,8 @@ class Sessions:
         took = _until(self._query(session, scenario, size), turn.seconds, 1 if scenario == OFFLINE else QUERIES)
         found = rate(took, size)
         self._warm[key] = 1 / found
-        seconds = time.perf_counter() - began
-        best = size / min(took)
-        return Turned(rate=found, best=best, queries=len(took), seconds=seconds, grown=grown, logits=logits)
+        whole, best = time.perf_counter() - began, size / min(took)
+        return Turned(rate=found, best=best, queries=len(took), seconds=whole, grown=grown, logits=logits)
 
     def _session(self, batch: int) -> tuple[Session, int | None]:
         if batch in self._open:
@@ -140,14 +140,14 @@ class Sessions:
         ask = self._query(session, scenario, size)
         if any(warm == batch for warm, _ in self._warm):
             return statistics.median(_until(ask, ANOTHER_S, 1)) / size
-        return settle(lambda: _seconds(ask), SETTLE_S).typical_s / size
+        return settle(lambda: time_once(ask), SETTLE_S).typical_s / size
 
     def _canary(self, session: Session, bearable_s: float, grown: int | None) -> Turned:
         ask = self._query(session, SINGLE_STREAM, 1)
-        seconds = _seconds(ask)
-        if seconds < HOPELESS * bearable_s:  # the first one allocates, and makes kernels
-            seconds = _seconds(ask)
-        return Turned(rate=1 / seconds, best=1 / seconds, queries=1, seconds=seconds, grown=grown)
+        took = time_once(ask)
+        if took < HOPELESS * bearable_s:  # the first one allocates, and makes kernels
+            took = time_once(ask)
+        return Turned(rate=1 / took, best=1 / took, queries=1, seconds=took, grown=grown)
 
     def _size(self, scenario: str, batch: int, sample_s: float | None = None, seconds: float = 0.0) -> int:
         """Samples of a query. Offline: a call a stream; with ``sample_s`` known, some, and a third of ``seconds``."""
@@ -179,12 +179,10 @@ class Sessions:
         """Those of the reference samples, as often as it takes to fill every row of every stream's batch."""
         count = max(self._references, self._job.streams * turn.batch)
         samples = [self._resident[index % RESIDENT] for index in range(count)]
-        found = np.full((count, session.classes), np.nan, np.float32)
         if turn.scenario == SINGLE_STREAM:
-            for index, sample in enumerate(samples):
-                found[index] = session.infer(sample[np.newaxis])[0]
+            found = np.concatenate([session.infer(sample[np.newaxis]) for sample in samples])
         else:
-            _fill(session, samples, found)
+            found = collect(session, samples)
         alive(found)
         setting = Setting(threads=self._job.threads, streams=self._job.streams, batch=turn.batch)
         path = self._job.folder / f"{turn.scenario} {setting.words()}.npy"
@@ -192,24 +190,11 @@ class Sessions:
         return path
 
 
-def _fill(session: Session, samples: Sequence[Array], found: Array) -> None:
-    def keep(position: int, block: Array) -> None:
-        found[position : position + len(block)] = block
-
-    session.infer_many(samples, keep)
-
-
-def _seconds(ask: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    ask()
-    return time.perf_counter() - began
-
-
-def _until(ask: Callable[[], None], seconds: float, least: int) -> list[float]:
-    """Times of queries, until ``seconds`` have passed and ``least`` are done; fewer of long ones."""
-    took = [_seconds(ask)]
-    while (spent := sum(took)) < seconds or (len(took) < least and spent + took[-1] < LONG_S):
-        took.append(_seconds(ask))
+def _until(ask: Callable[[], None], wanted_s: float, least: int) -> list[float]:
+    """Times of queries, until ``wanted_s`` have passed and ``least`` are done; fewer of long ones."""
+    took = [time_once(ask)]
+    while (spent := sum(took)) < wanted_s or (len(took) < least and spent + took[-1] < LONG_S):
+        took.append(time_once(ask))
     return took
 
 
@@ -231,4 +216,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    leave(main(sys.argv))

@@ -9,6 +9,7 @@ import pytest
 
 from edgeq.backends import open_session
 from edgeq.backends.session import Array, Effective, SessionOptions
+from edgeq.spec.errors import EdgeqError
 from tests.export.exported import Exported
 
 
@@ -68,3 +69,9 @@ def check_batches(exported: Exported, streams: int) -> None:
     assert found.batch == 3
     assert [note.code for note in found.warnings if note.code == "macs-unaccounted"] == []
     assert sum(found.macs.values()) == pytest.approx(1)
+
+
+def check_refused_batch(exported: Exported) -> None:
+    """A batch would change its samples' logits, and is refused."""
+    with pytest.raises(EdgeqError, match="gives alone"):
+        open_session(exported.manifest, exported.path, SessionOptions(1, 1, 2))

@@ -17,7 +17,7 @@ from edgeq.backends.pytorch_graph import Found, macs_by_precision
 from edgeq.backends.session import Effective, SessionOptions
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import SCHEMES
-from tests.backends.sessions import check_batches
+from tests.backends.sessions import check_batches, check_refused_batch
 from tests.export.exported import Exported, export
 
 torch = pytest.importorskip("torch")
@@ -205,6 +205,4 @@ def test_samples_in_batches_keep_their_own_logits(artifacts: dict[str, Exported]
 
 
 def test_a_batch_that_would_mix_its_samples_is_refused(artifacts: dict[str, Exported]) -> None:
-    exported = artifacts["int8-dynamic"]
-    with pytest.raises(EdgeqError, match="gives alone"):
-        open_session(exported.manifest, exported.path, SessionOptions(1, 1, 2))
+    check_refused_batch(artifacts["int8-dynamic"])

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeq.backends import installed
 from edgeq.events import Child
 from edgeq.files import cache_dir
 from edgeq.host.device import describe
@@ -21,26 +20,13 @@ from edgeq.run import runner
 from edgeq.run.peaks import LEAST_S, LIBRARIES, MOST_S, Clock, fastest, kept_peaks, measure_peaks
 from edgeq.run.runner import Runner, RunRequest, Watcher
 from edgeq.spec.profile import load_profile
-from tests.run.conftest import PEAKS
+from tests.run.conftest import PEAKS, no_child
 from tests.run.small_models import small_models
 
 DEVICE = describe()
 
 
-@pytest.fixture(autouse=True)
-def _fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo: Path) -> None:
-    monkeypatch.setenv("EDGEQ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PYTHONPATH", str(repo))
-
-
-@pytest.fixture
-def needs_tflite() -> None:
-    if not installed("tflite"):
-        pytest.skip("tflite is not installed")
-
-
-def _no_child(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a child was started")
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 
 
 class _Machine(Clock):
@@ -108,14 +94,14 @@ def test_every_network_is_timed_once_and_kept(monkeypatch: pytest.MonkeyPatch) -
     assert first.by["int8"].library == "tflite"
     assert {note.code for note in first.notes} <= {"peak-disturbed"}
     monkeypatch.setattr(measuring, "_doubtful", lambda *_: False)
-    monkeypatch.setattr(Child, "start", _no_child)
+    monkeypatch.setattr(Child, "start", no_child)
     assert measure_peaks(["tflite", "numpy"], DEVICE, 1) == first
 
 
 def test_kept_peaks_hang_on_what_can_change_them(monkeypatch: pytest.MonkeyPatch) -> None:
     first = measure_peaks(["numpy"], DEVICE, 1)
     monkeypatch.setattr(measuring, "_doubtful", lambda *_: False)
-    monkeypatch.setattr(Child, "start", _no_child)
+    monkeypatch.setattr(Child, "start", no_child)
     for device, threads in (({**DEVICE, "isa": ["avx2"]}, 1), ({**DEVICE, "cores": 77}, 1), (DEVICE, 2)):
         with pytest.raises(AssertionError, match="started"):
             measure_peaks(["numpy"], device, threads)
@@ -134,7 +120,7 @@ def test_only_what_all_libraries_gave_is_told_without_measuring(monkeypatch: pyt
     monkeypatch.setattr(measuring, "installed", lambda _: {})
     assert kept_peaks(DEVICE, 1) is None
     found = measure_peaks(LIBRARIES, DEVICE, 1)
-    monkeypatch.setattr(Child, "start", _no_child)
+    monkeypatch.setattr(Child, "start", no_child)
     assert kept_peaks(DEVICE, 1) == found
     assert kept_peaks(DEVICE, 2) is None
     monkeypatch.setattr(measuring, "installed", lambda backend: {"x": "1"} if backend == "tflite" else {})
@@ -226,7 +212,7 @@ def test_a_network_of_several_precisions_is_no_peak() -> None:
 
 
 def test_what_computes_in_another_precision_is_not_timed_where_that_has_been() -> None:
-    net = measuring.peaks.Runnable(_no_child, 1, {"fp32": 1.0}, "onnxruntime", lambda: None)
+    net = measuring.peaks.Runnable(no_child, 1, {"fp32": 1.0}, "onnxruntime", lambda: None)
     found = measuring._timed(net, "fp16", 1, 1, {"fp32"})
     assert (found.computes, found.macs_per_s) == ("fp32", None)
 
@@ -274,6 +260,6 @@ def test_each_record_with_a_model_has_the_peaks_and_they_are_measured_once(
 def test_without_a_model_or_on_an_emulated_device_none_are_measured(
     asked: RunRequest, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(runner, "measure_peaks", _no_child)
+    monkeypatch.setattr(runner, "measure_peaks", no_child)
     for record in Runner(replace(asked, rounds=1, **changes), Watcher()).run():
         assert (record.status, record.peaks) == ("ok", None)

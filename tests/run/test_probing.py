@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from edgeq.backends import installed, probes
+from edgeq.backends import probes
 from edgeq.events import Child
 from edgeq.files import cache_dir
 from edgeq.host.device import describe
@@ -16,6 +15,7 @@ from edgeq.run import probing
 from edgeq.run.diagnosis import _probed
 from edgeq.run.probing import BackendProbes, Found, probe_backends
 from edgeq.run.record import ProbeInfo
+from tests.run.conftest import no_child
 
 #: An ``onnxruntime`` that dies of an illegal instruction: where it is imported, or where it loads one of the probes.
 DYING = """
@@ -35,20 +35,7 @@ def InferenceSession(path, *args, **options):
 """
 
 
-@pytest.fixture(autouse=True)
-def _fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo: Path) -> None:
-    monkeypatch.setenv("EDGEQ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PYTHONPATH", str(repo))
-
-
-@pytest.fixture
-def needs_tflite() -> None:
-    if not installed("tflite"):
-        pytest.skip("tflite is not installed")
-
-
-def _no_child(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a child was started")
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 
 
 @pytest.mark.usefixtures("needs_tflite")
@@ -64,7 +51,7 @@ def test_every_probe_runs_once_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert by_name["int8-static"].computes == {"int8": 1.0}
     assert by_name["int8-static"].probe is not None
     assert by_name["int8-static"].probe.ok
-    monkeypatch.setattr(Child, "start", _no_child)
+    monkeypatch.setattr(Child, "start", no_child)
     assert probe_backends(["tflite"], device, 1) == first
 
 
@@ -72,7 +59,7 @@ def test_every_probe_runs_once_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
 def test_kept_results_hang_on_what_can_change_them(monkeypatch: pytest.MonkeyPatch) -> None:
     device = describe()
     first = probe_backends(["tflite"], device, 1)
-    monkeypatch.setattr(Child, "start", _no_child)
+    monkeypatch.setattr(Child, "start", no_child)
     other_isa = {**device, "isa": ["avx2"]}
     with pytest.raises(AssertionError, match="started"):
         probe_backends(["tflite"], other_isa, 1)

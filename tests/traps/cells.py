@@ -10,7 +10,7 @@ import numpy as np
 from edgeq.artifact import Reference, write_manifest
 from edgeq.files import sha256_file
 from edgeq.host.device import describe
-from edgeq.run.job import WorkerJob
+from edgeq.run.job import WorkerJob, driven_as
 from edgeq.run.trial import Trial
 from edgeq.setting import default_setting
 from edgeq.spec.names import Cell
@@ -40,7 +40,7 @@ def trial(
         artifact_key="k",
         target=target,
         threads=threads,
-        setting=default_setting(scenario if mode == "performance" else "offline", threads),
+        setting=default_setting(driven_as(mode, scenario), threads),
         profile=load_profile(repo / "scenarios", "quick").model_copy(update=changes),
         samples={},
         dataset=None,
