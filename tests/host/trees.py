@@ -124,3 +124,42 @@ def pi5(root: Path) -> Path:
         "proc/cpuinfo": arm_cpuinfo(PI5_FEATURES, [0xD0B] * 4, model),
         "proc/device-tree/model": model.encode() + b"\0",
     })  # fmt: skip
+
+
+def pi5_fine(root: Path) -> Path:
+    """A Pi 5 with its own power supply and a fan, on a kernel of the Raspberry Pi's: nothing is or was the matter."""
+    files: dict[str, str | bytes] = {
+        "proc/meminfo": "MemTotal: 8244256 kB\nMemAvailable: 7000000 kB\nSwapTotal: 524272 kB\nSwapFree: 524272 kB\n",
+        "proc/vmstat": "pswpin 0\npswpout 0\n",
+        "sys/class/thermal/thermal_zone0/type": "cpu-thermal\n", "sys/class/thermal/thermal_zone0/temp": "51250\n",
+        "sys/class/hwmon/hwmon2/name": "rpi_volt\n", "sys/class/hwmon/hwmon2/in0_lcrit_alarm": "0\n",
+        "sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled": "0\n",
+    }  # fmt: skip
+    for cpu in range(4):
+        base = f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
+        files |= {f"{base}/scaling_cur_freq": "2400000\n", f"{base}/cpuinfo_max_freq": "2400000\n",
+                  f"{base}/scaling_governor": "performance\n", f"{base}/scaling_driver": "cpufreq-dt\n"}  # fmt: skip
+    return write(pi5(root), files)
+
+
+def x86_with_rapl(root: Path, energy_uj: int = 1_000_000, core_uj: int = 400_000) -> Path:
+    """A laptop's CPU: RAPL with a package, a part of it, the platform, and the same package by another way (MMIO)."""
+    rapl = "sys/class/powercap/intel-rapl"
+    files: dict[str, str | bytes] = {
+        "proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable: 9000000 kB\nSwapTotal: 2000000 kB\nSwapFree: 1990000 kB\n",
+        "proc/vmstat": "pswpin 1000\npswpout 2000\n",
+        f"{rapl}:0/name": "package-0\n", f"{rapl}:0/energy_uj": f"{energy_uj}\n",
+        f"{rapl}:0/max_energy_range_uj": "262143328850\n",
+        f"{rapl}:0:0/name": "core\n", f"{rapl}:0:0/energy_uj": f"{core_uj}\n",
+        f"{rapl}:0:0/max_energy_range_uj": "262143328850\n",
+        f"{rapl}:1/name": "psys\n", f"{rapl}:1/energy_uj": "777\n",
+        f"{rapl}-mmio:0/name": "package-0\n", f"{rapl}-mmio:0/energy_uj": f"{energy_uj}\n",
+        "sys/class/thermal/thermal_zone3/type": "x86_pkg_temp\n", "sys/class/thermal/thermal_zone3/temp": "67000\n",
+    }  # fmt: skip
+    for cpu, mhz in enumerate((2900, 800)):
+        base = f"sys/devices/system/cpu/cpu{cpu}"
+        files |= {f"{base}/cpufreq/scaling_cur_freq": f"{mhz}000\n", f"{base}/cpufreq/cpuinfo_max_freq": "4700000\n",
+                  f"{base}/cpufreq/base_frequency": "2800000\n", f"{base}/cpufreq/scaling_driver": "intel_pstate\n",
+                  f"{base}/cpufreq/scaling_governor": "powersave\n",
+                  f"{base}/thermal_throttle/core_throttle_count": "3\n"}  # fmt: skip
+    return write(root, files)
