@@ -63,9 +63,6 @@ def watching(folder: Path) -> Iterator[Watched]:
             ended = _end(process)
             watched.note = watched.note or ended
             watched.lines = read_lines(path)
-            if watched.note is not None and watched.lines:
-                text = f"{watched.note.text}; what it saw up to then stands in the record"
-                watched.note = watched.note.model_copy(update={"text": text})
 
 
 def _await(process: subprocess.Popen[bytes]) -> Note | None:
@@ -95,19 +92,19 @@ def _end(process: subprocess.Popen[bytes]) -> Note | None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        return _not_watched(f"its sampler did not end within {END_LIMIT_S:.0f} s, and was stopped")
+        return _not_watched(f"its sampler did not end within {END_LIMIT_S:.0f} s, and was stopped", "to no known end")
     finally:
         process.stdout.close()
     if early is None and code == 0:
         return None
-    return _not_watched(f"its sampler {_fate(code)} during the measurement")
+    return _not_watched(f"its sampler {_fate(code)}", "only up to a point", "; what it saw up to then is in the record")
 
 
 def _fate(code: int) -> str:
     return f"was killed (signal {-code})" if code < 0 else f"ended (exit code {code})"
 
 
-def _not_watched(why: str) -> Note:
-    text = f"the device was not watched while it was measured: {why}"
-    hint = "the figures stand; heat or under-voltage in between may have gone unseen: worker.log says more"
+def _not_watched(why: str, how: str = "not at all", rest: str = "") -> Note:
+    text = f"the device was watched {how} while it was measured: {why}{rest}"
+    hint = "the figures stand, but heat or under-voltage may have gone unseen; worker.log may say more"
     return Note(code="not-watched", text=text, hint=hint)

@@ -54,7 +54,7 @@ def test_a_sampler_killed_with_9_costs_a_warning_and_leaves_its_lines(tmp_path: 
         os.waitid(os.P_PID, sampler.pid, os.WEXITED | os.WNOWAIT)  # dead, and still its parent's to bury
     assert watched.note is not None
     assert watched.note.code == "not-watched"
-    assert "killed (signal 9)" in watched.note.text
+    assert "only up to a point while it was measured: its sampler was killed (signal 9)" in watched.note.text
     assert "about" in watched.lines[0]
     assert "end" not in watched.lines[-1]
 
