@@ -20,7 +20,8 @@ each = $(foreach name,$(2),$(1) $(name))
 matrix = $(call each,--model,$(MODELS)) $(call each,--backend,$(BACKENDS)) $(call each,--scheme,$(SCHEMES))
 export_args = $(matrix) --weights "$(WEIGHTS)" $(if $(CALIBRATION),--calibration "$(CALIBRATION)")
 run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PROFILE) --rounds $(ROUNDS) --results "$(RESULTS)" \
-	$(if $(DATASET),--dataset "$(DATASET)") $(if $(RESUME),--resume)
+	$(if $(DATASET),--dataset "$(DATASET)") $(if $(RESUME),--resume) \
+	$(if $(COOL_TO),--cool-to $(COOL_TO))
 # Rounds of its own, unless they are asked for: a single one has no interval.
 bench_args = --weights "$(WEIGHTS)" $(if $(CALIBRATION),--calibration "$(CALIBRATION)") \
 	$(if $(filter command environment,$(firstword $(origin ROUNDS))),--rounds $(ROUNDS)) $(call each,--only,$(ONLY))
@@ -35,7 +36,7 @@ help:
 	@echo 'make tune    find the fastest threads, streams and batch for what is exported (make run TUNE=1: before it measures)'
 	@echo 'make bench   edgeq beside the frameworks'"'"' own tools (about 15 minutes on a quiet machine; ONLY=harness: one group)'
 	@echo 'also: setup export report lint clean'
-	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION ROUNDS RESULTS RESUME=1 TUNE=1 ONLY EXTRAS'
+	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION ROUNDS RESULTS COOL_TO RESUME=1 TUNE=1 ONLY EXTRAS'
 
 setup: $(STAMP)
 

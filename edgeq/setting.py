@@ -74,7 +74,7 @@ class TunedFile(BaseModel):
     """By ``<scenario>/<threads allowed>``."""
 
 
-#: Codes of notes that say that others had a part in what a search measured.
+#: Codes of notes that say that others had a part in what a search measured (``throttled``: of an older edgeq's).
 UNSTEADY = ("busy-neighbour", "unsteady", "throttled")
 
 #: Samples of a multi-stream query, in every profile that comes with edgeq.

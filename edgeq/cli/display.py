@@ -161,7 +161,7 @@ class RunDisplay(_Display, Watcher):
     def __init__(self, as_json: bool) -> None:
         super().__init__(as_json)
         self._total, self._done, self._began = 0, 0, time.monotonic()
-        self._rounds, self._what = 1, "cells"
+        self._rounds, self._what, self._cooling = 1, "cells", ""
         self._folder: RunFolder | None = None
 
     def __exit__(
@@ -189,12 +189,19 @@ class RunDisplay(_Display, Watcher):
     def phase(self, what: str, name: str) -> None:
         self.say(f"{what}: {name}")
 
+    def cooling(self, what: str, now_c: float | None, to_c: float) -> None:
+        if self._cooling != what:
+            self.line(f"  {what} was slowed down: waiting until the CPU is at {to_c:g} °C, to measure it once more")
+        self._cooling = what
+        now = "no reading" if now_c is None else f"now {now_c:.1f} °C"
+        self.say(f"{what}: cooling to {to_c:g} °C ({now})")
+
     def accuracy(self, what: str, text: str) -> None:
         self.line(f"  {what}: {escape(text)}")
         self._clock = time.monotonic()  # cells are timed from here: accuracy runs all come before them
 
     def ended(self, record: Record, turns: int = 1) -> None:
-        self._done += turns
+        self._done, self._cooling = self._done + turns, ""
         self.warn(record.warnings, only=("random-weights", "mixed-weights", "bad-images", "saturation"))
         status = f"[{_COLOUR[record.status]}]{record.status}[/]"
         number = f" round {record.run.round} of {self._rounds}" if self._rounds > 1 and turns == 1 else ""

@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     help="Of synthetic samples, and of the order of the cells in each round.",
 )
 @click.option("--no-tuned", is_flag=True, help="Use the default threads, streams and batch, whatever edgeq tune found.")
+@click.option(
+    "--cool-to",
+    type=click.FloatRange(min=1, max=150),
+    default=None,
+    metavar="C",
+    help="Where the device throttled or lacked voltage, wait until its CPU is at C °C (at most 15 minutes), then measure the "
+    "cell once more.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
 @click.option("--list", "only_list", is_flag=True, help="List the cells, and why one can't be measured; run nothing.")
 @options.threads
@@ -69,6 +77,7 @@ def command(
     rounds: int,
     seed: int,
     no_tuned: bool,
+    cool_to: float | None,
     resume: bool,
     only_list: bool,
     threads: int | None,
@@ -115,6 +124,7 @@ def command(
         seed=seed,
         resume=resume,
         use_tuned=not no_tuned,
+        cool_to=cool_to,
     )
     if only_list:
         for plan in matrix(request.models, request.backends, request.schemes, request.scenarios):

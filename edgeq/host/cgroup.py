@@ -56,24 +56,34 @@ def _quota(folder: Path) -> float | None:
 
 def memory_limit(root: Path = ROOT) -> int | None:
     """Bytes that the tightest group allows, or None where nothing limits them."""
-    return min((limit for limit, _ in _memory(root)), default=None)
+    return min((limit for _, limit in memory_limits(root)), default=None)
 
 
 def memory_left(root: Path = ROOT) -> int | None:
     """Bytes below the tightest limit, counting page cache that can be dropped as free; None where nothing limits."""
-    return min((max(0, limit - used) for limit, used in _memory(root)), default=None)
+    return left_of(memory_limits(root))
 
 
-def _memory(root: Path) -> list[tuple[int, int]]:
-    """(limit, bytes in use that can't just be dropped) of each group that has a limit."""
+def memory_limits(root: Path = ROOT) -> list[tuple[Path, int]]:
+    """The folder of each group whose memory is limited, and the limit in bytes."""
     found = []
     for folder in folders("memory", root):
         limit = _first(folder, "memory.max", "memory.limit_in_bytes")
         if limit is not None and limit < _NO_LIMIT:
-            stat = pairs(text(folder / "memory.stat"))
-            cache = stat.get("inactive_file", stat.get("total_inactive_file", 0))
-            found.append((limit, (_first(folder, "memory.current", "memory.usage_in_bytes") or 0) - cache))
+            found.append((folder, limit))
     return found
+
+
+def left_of(limits: list[tuple[Path, int]]) -> int | None:
+    """``memory_left`` of ``memory_limits()``, for one who asks often."""
+    return min((max(0, limit - _in_use(folder)) for folder, limit in limits), default=None)
+
+
+def _in_use(folder: Path) -> int:
+    """Bytes that can't just be dropped."""
+    stat = pairs(text(folder / "memory.stat"))
+    cache = stat.get("inactive_file", stat.get("total_inactive_file", 0))
+    return (_first(folder, "memory.current", "memory.usage_in_bytes") or 0) - cache
 
 
 def oom_kills(root: Path = ROOT) -> int | None:

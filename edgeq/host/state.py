@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgeq.host import firmware
 from edgeq.host.cpu import cpuinfo
 from edgeq.host.reading import ROOT, integer, number, text
 
-#: Bits of the Raspberry Pi firmware's ``get_throttled``: now, and (16 bits further up) since boot.
 #: Share of CPU time that the hypervisor gave to others, from which on a figure is not to be trusted.
 MAX_STEAL = 0.05
 #: Other processes' part of all CPUs: beyond a tenth they take more than their share of caches and memory as well.
 MAX_NEIGHBOUR = 0.1
 
-_THROTTLE_BITS = {0: "under-voltage", 1: "frequency capped", 2: "throttled", 3: "soft temperature limit"}
 #: Clock ticks of all CPUs, 10 ms each on Linux, below which a share of them is too coarse: half a second on two CPUs.
 _FEWEST_TICKS = 100
-_FIRMWARE = "sys/devices/platform/soc*/*firmware/get_throttled"
+#: hwmon drivers of CPUs that show in no thermal zone, such as AMD's; their first input is the package.
+_CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
 
 
-def vcgencmd() -> str | None:
-    """What ``vcgencmd get_throttled`` prints, or None where there is no such tool or it gives no answer."""
-    tool = shutil.which("vcgencmd")
-    if tool is None:
-        return None
-    try:
-        done = subprocess.run([tool, "get_throttled"], capture_output=True, text=True, timeout=2, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def snapshot(root: Path = ROOT, firmware: Callable[[], str | None] = vcgencmd) -> dict[str, Any]:
+def snapshot(root: Path = ROOT, ask: firmware.Ask | None = None) -> dict[str, Any]:
     """What the device is doing now, as JSON values; a field is None where the device does not tell.
 
     ``frequency_mhz`` (one a core), ``governor``, ``temperature_c`` (by sensor), ``load`` (1, 5, 15 minutes),
     ``cpu_ticks`` (``total``, ``idle`` and ``steal`` since boot, of ``cpus`` CPUs: see ``steal_share`` and ``used_cpus``),
-    ``throttled`` (Raspberry Pi firmware: ``raw``, ``now``, ``since_boot``), ``throttle_count`` (x86: thermal throttling
-    events of all cores since boot).
+    ``throttled`` (``edgeq.host.firmware.throttled``; ``ask`` stands in for ``vcgencmd``), ``throttle_count`` (x86: thermal
+    throttling events of all cores since boot).
     """
     return {
         "frequency_mhz": frequencies(root),
@@ -50,14 +36,14 @@ def snapshot(root: Path = ROOT, firmware: Callable[[], str | None] = vcgencmd) -
         "temperature_c": temperatures(root),
         "load": _load(root),
         "cpu_ticks": _ticks(root),
-        "throttled": throttled(root, firmware),
+        "throttled": firmware.throttled(root, ask),
         "throttle_count": _throttle_count(root),
     }
 
 
 def frequencies(root: Path = ROOT) -> list[float] | None:
     """MHz of each core: the governor's own figure, else ``/proc/cpuinfo``'s."""
-    found = [value / 1000 for cpu in _cpus(root) if (value := number(cpu / "cpufreq/scaling_cur_freq")) is not None]
+    found = [value / 1000 for cpu in cpus(root) if (value := number(cpu / "cpufreq/scaling_cur_freq")) is not None]
     if not found:
         texts = (block.get("cpu MHz", "") for block in cpuinfo(root))
         found = [float(each) for each in texts if re.fullmatch(r"\d+(\.\d+)?", each)]
@@ -66,36 +52,32 @@ def frequencies(root: Path = ROOT) -> list[float] | None:
 
 def governor(root: Path = ROOT) -> str | None:
     """The frequency governor, such as ``ondemand``; several joined by ``+`` where cores differ."""
-    names = {name for cpu in _cpus(root) if (name := text(cpu / "cpufreq/scaling_governor"))}
+    names = {name for cpu in cpus(root) if (name := text(cpu / "cpufreq/scaling_governor"))}
     return "+".join(sorted(names)) or None
 
 
 def temperatures(root: Path = ROOT) -> dict[str, float] | None:
-    """°C by thermal zone (``cpu-thermal``, ``x86_pkg_temp``); zones of one name keep the hottest."""
-    found: dict[str, float] = {}
-    for zone in sorted(root.glob("sys/class/thermal/thermal_zone*")):
-        value = number(zone / "temp")
-        if value is not None:
-            name = text(zone / "type") or zone.name
-            found[name] = max(found.get(name, -273.15), value / 1000)
-    return found or None
+    """°C by sensor (``cpu-thermal``, ``x86_pkg_temp``, ``k10temp``); of sensors of one name the hottest."""
+    return hottest_of(sensors(root))
 
 
-def throttled(root: Path = ROOT, firmware: Callable[[], str | None] = vcgencmd) -> dict[str, Any] | None:
-    """The Raspberry Pi firmware's word, decoded; None on other devices. Source: the ``vcgencmd`` documentation."""
-    found = next((value for path in sorted(root.glob(_FIRMWARE)) if (value := text(path))), None)
-    raw = parse_throttled(found) if found else parse_throttled(firmware() or "")
-    if raw is None:
-        return None
-    now = [name for bit, name in _THROTTLE_BITS.items() if raw >> bit & 1]
-    since_boot = [name for bit, name in _THROTTLE_BITS.items() if raw >> (bit + 16) & 1]
-    return {"raw": hex(raw), "now": now, "since_boot": since_boot}
+def sensors(root: Path = ROOT) -> list[tuple[str, Path]]:
+    """Name and file (millidegrees Celsius) of each temperature sensor that answers: thermal zones, and CPUs' hwmon."""
+    zones = sorted(root.glob("sys/class/thermal/thermal_zone*"))
+    found = [(text(zone / "type") or zone.name, zone / "temp") for zone in zones]
+    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
+        if (name := text(chip / "name")) in _CPU_SENSORS:
+            found.append((name, chip / "temp1_input"))
+    return [(name, path) for name, path in found if number(path) is not None]
 
 
-def parse_throttled(found: str) -> int | None:
-    """``throttled=0x50005`` (vcgencmd) or ``50005`` (sysfs, hexadecimal without a prefix) as a number, else None."""
-    match = re.fullmatch(r"(?:throttled=)?(?:0x)?([0-9a-fA-F]{1,8})", found.strip())
-    return int(match[1], 16) if match else None
+def hottest_of(found: list[tuple[str, Path]]) -> dict[str, float] | None:
+    """°C by name of ``sensors()``; None where none answers."""
+    hottest: dict[str, float] = {}
+    for name, path in found:
+        if (value := number(path)) is not None:
+            hottest[name] = max(hottest.get(name, -273.15), value / 1000)
+    return hottest or None
 
 
 def steal_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
@@ -119,7 +101,8 @@ def used_cpus(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | No
     return float(last["cpus"] * min(max(busy / total, 0.0), 1.0))
 
 
-def _cpus(root: Path) -> list[Path]:
+def cpus(root: Path = ROOT) -> list[Path]:
+    """The folders of the logical CPUs, by number."""
     found = root.glob("sys/devices/system/cpu/cpu[0-9]*")
     return sorted((cpu for cpu in found if cpu.name[3:].isdecimal()), key=lambda cpu: int(cpu.name[3:]))
 
@@ -147,6 +130,6 @@ def _ticks(root: Path) -> dict[str, int] | None:
 
 
 def _throttle_count(root: Path) -> int | None:
-    counts = [count for cpu in _cpus(root)
+    counts = [count for cpu in cpus(root)
               if (count := number(cpu / "thermal_throttle/core_throttle_count")) is not None]  # fmt: skip
     return sum(counts) if counts else None

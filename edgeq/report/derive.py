@@ -29,7 +29,8 @@ def derive(rows: list[Row]) -> None:
     for row in rows:
         row["precision"] = row["precision"] or row["scheme"]
         over_rounds = row["figure_of"] == "rounds"
-        gates = gate(row["status"], row["warnings"].split(), row["top1_drop"], row["output_stable"],
+        codes = [*row["warnings"].split(), *(["throttled"] if row["slowed_by"] else [])]
+        gates = gate(row["status"], codes, row["top1_drop"], row["output_stable"],
                      over_rounds=over_rounds, closeness=_closeness(row))  # fmt: skip
         row["gates"] = " ".join(gates) if row["status"] == "ok" else row["status"]
         _note_disagreement(row)

@@ -148,7 +148,21 @@ def _speed(record: Record) -> Row:
         "cpu_s": record.cpu_s, "cpu_per_wall": record.cpu_per_wall,
         "canary_ms_per_sample": canary and canary.ms_per_sample, "canary_estimate_s": canary and canary.estimate_s,
         **row_of("overhead_us_per_query", per_query), **row_of("overhead_us_per_sample", per_sample),
-        "temperature_before_c": _hottest(record.host.before), "temperature_after_c": _hottest(record.host.after),
+        **_host(record),
+    }  # fmt: skip
+
+
+def _host(record: Record) -> Row:
+    """What the device did; the hottest of its sensors, whichever that is."""
+    host, during = record.host, record.host.during
+    clocks = during and during.frequency_mhz
+    return {
+        "temperature_before_c": _hottest(host.before), "temperature_after_c": _hottest(host.after),
+        "temperature_max_c": max((each.max for each in ((during and during.temperature_c) or {}).values()), default=None),
+        "frequency_min_mhz": clocks and clocks.min, "frequency_median_mhz": clocks and clocks.median,
+        "frequency_max_mhz": clocks and clocks.max, "slowed_by": ", ".join(host.slowed_by) or None,
+        "available_min_mb": during and during.available_mb, "swap_max_mb": during and during.swap_mb,
+        "watts": during and during.watts, "joules_per_sample": during and during.joules_per_sample,
     }  # fmt: skip
 
 
@@ -202,7 +216,8 @@ _COLUMNS = (
     "samples samples_per_query duration_s load_ms first_inference_ms warmup peak_rss_mb cpu_s cpu_per_wall "
     "canary_ms_per_sample canary_estimate_s macs_per_sample macs_per_second peak_share peak_library peaks "
     f"{_spread('overhead_us_per_query')} {_spread('overhead_us_per_sample')} temperature_before_c "
-    "temperature_after_c profiled_ms plain_ms profile_tool profile_inferences "
+    "temperature_after_c temperature_max_c frequency_min_mhz frequency_median_mhz frequency_max_mhz slowed_by "
+    "available_min_mb swap_max_mb watts joules_per_sample profiled_ms plain_ms profile_tool profile_inferences "
     + " ".join(f"ms_{group.replace(' ', '_')}" for group in GROUPS)
     + " verdict versions warnings"
 )

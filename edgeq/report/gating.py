@@ -17,13 +17,14 @@ LEAST_AGREEMENT = 0.75
 #: and not the SQNR. (MobileNetV2 int8-static per tensor, 8.7 dB, loses no top-1 worth the name.)
 FEWEST_IMAGES = 100
 
-#: A warning that takes a cell out of the ranking → why, in a few words. The cell is shown all the same, flagged so.
+#: What takes a cell out of the ranking → why, in a few words. The cell is shown all the same, flagged so. ``throttled``
+#: stands for ``host.slowed_by`` of its record (and was a warning's code up to schema 3).
 GATING: dict[str, str] = {
     "accuracy-loss": "loses too much accuracy",
     "low-agreement": "agrees too little with float",
     "output-differs": "its output is not the model's",
     "unstable-output": "the same input gave other outputs",
-    "throttled": "the device was throttled",
+    "throttled": "the device held itself back",
 }
 
 #: The same, where the figure comes from one round only: its interval, drawn from within that round, does not know of
@@ -44,7 +45,8 @@ ALL_GATING = {**GATING, **GATING_ONE_ROUND}
 #: ``bimodal``, ``outliers`` and ``rounds-differ`` tell of the spread, which the interval holds: of percentiles in
 #: blocks, or of rounds. What a warm-up that was cut short (``not-steady``) does to the figure shows as ``drift``, which
 #: gates; a slow network has no time for two windows, and is not wrong for that. ``round-lost`` and ``no-profile`` take
-#: nothing from the figure that is there.
+#: nothing from the figure that is there. ``slow-clock`` and ``swapped`` tell how the device was set up and loaded, which is
+#: alike for all cells of a run as a rule; where it changed meanwhile, ``drift`` gates.
 
 
 #: What is asked of an output, for the legend of a ranking.

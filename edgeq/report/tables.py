@@ -10,7 +10,7 @@ from edgeq.report.artifacts import points_below, quality, top1
 from edgeq.report.derive import OFFLINE, may_be_ranked
 from edgeq.report.footnotes import Footnotes
 from edgeq.report.gating import GATE_LEGEND, explain
-from edgeq.report.numbers import NOTHING, share, spread, tenth, times, whole
+from edgeq.report.numbers import NOTHING, share, significant, spread, tenth, times, whole
 from edgeq.report.table import (
     BROAD,
     FULL,
@@ -31,6 +31,7 @@ from edgeq.report.wording import (
     TUNED,
     WITHOUT_INTERVAL,
     context,
+    energy_legend,
     figure,
     figure_header,
     interval_legend,
@@ -58,9 +59,11 @@ def summary(rows: Sequence[Row], notes: Footnotes, *, devices: bool) -> Table:
         columns.append(Column(f"{scenario} against its fp32", _in(scenario, _speedup), width=FULL))
         if any(row["peak_share"] is not None for row in rows):
             columns.append(Column(f"{scenario} of peak", _in(scenario, _of_peak), width=BROAD))
+        if any(row["joules_per_sample"] is not None for row in rows):
+            columns.append(Column(f"{scenario} J/sample", _in(scenario, _energy), width=BROAD))
     columns += [Column("peak RSS MB", lambda group: whole(worst(group, "peak_rss_mb", max)), width=WIDE),
                 Column("notes", lambda group: _marks(group, notes), True)]  # fmt: skip
-    legend = [interval_legend(rows), speedup_legend(rows), peak_legend(rows),
+    legend = [interval_legend(rows), speedup_legend(rows), peak_legend(rows), energy_legend(rows),
               "Peak RSS: of the worker process, one reading a scenario, the largest of them."]  # fmt: skip
     return lay_out("summary", "Summary", context(rows), columns, by_artifact(rows), " ".join(filter(None, legend)))
 
@@ -100,6 +103,10 @@ def _of_peak(row: Row) -> str:
     return NOTHING if row["status"] != "ok" or row["peak_share"] is None else share(row["peak_share"])
 
 
+def _energy(row: Row) -> str:
+    return NOTHING if row["status"] != "ok" else significant(row["joules_per_sample"])
+
+
 def ranking(scenario: str, rows: Sequence[Row], notes: Footnotes, *, devices: bool) -> Table:
     """All cells of a scenario, the fastest first; those that can't be ranked follow, each with its reason."""
     columns = [
@@ -111,12 +118,15 @@ def ranking(scenario: str, rows: Sequence[Row], notes: Footnotes, *, devices: bo
     ]
     if any(row["peak_share"] is not None for row in rows):
         columns.append(Column("of peak", lambda group: _of_peak(group[0])))
+    if any(row["joules_per_sample"] is not None for row in rows):
+        columns.append(Column("J/sample", lambda group: _energy(group[0])))
     if any(row["top1"] is not None for row in rows):
         columns.append(top1(rows))
     columns += [Column("why not ranked", lambda group: _why(group[0]), True), Column("notes", notes.marks, True)]
     columns[:0] = whose(rows, devices)
     ordered = [[row] for row in sorted(rows, key=_by_rank)]
-    parts = [RANK_LEGEND, interval_legend(rows), speedup_legend(rows), peak_legend(rows), GATE_LEGEND]
+    parts = [RANK_LEGEND, interval_legend(rows), speedup_legend(rows), peak_legend(rows), energy_legend(rows),
+             GATE_LEGEND]  # fmt: skip
     legend = " ".join(filter(None, parts))
     return lay_out("ranking", f"Ranking, {scenario}", context(rows), columns, ordered, legend)
 
@@ -141,7 +151,8 @@ def _why(row: Row) -> str:
     if row["status"] != "ok":
         return f"{row['status']}: {row['reason_code']}" if _tells(row) else str(row["status"])
     lost = f"{points_below(row)} points of top-1" if (row["top1_drop"] or 0) > 0 else ""
-    return explain(row["gates"].split(), {"accuracy-loss": lost, "low-agreement": row["disagreement"] or ""})
+    details = {"accuracy-loss": lost, "low-agreement": row["disagreement"], "throttled": row["slowed_by"]}
+    return explain(row["gates"].split(), {code: text or "" for code, text in details.items()})
 
 
 def not_measured(rows: Sequence[Row]) -> Table:

@@ -166,6 +166,16 @@ def peak_legend(rows: Sequence[Row]) -> str:
     )
 
 
+def energy_legend(rows: Sequence[Row]) -> str:
+    """How to read the rows' energy a sample."""
+    if not any(row["status"] == "ok" and row["joules_per_sample"] is not None for row in rows):
+        return ""
+    return (
+        "J/sample: energy of the CPU's whole packages (RAPL) while queries were answered, over the samples; what they take "
+        "when idle is in it, memory and board are not."
+    )
+
+
 def _to(counts: Sequence[int]) -> str:
     return f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
 

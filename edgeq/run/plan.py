@@ -44,6 +44,9 @@ class RunRequest:
     resume: bool = False
     use_tuned: bool = True
     """Whether cells run with what ``edgeq tune`` found, where it did; else all run with the defaults."""
+    cool_to: float | None = None
+    """°C at which a turn is measured once more that the device slowed down. Not in ``as_json``: what is measured is the same,
+    and a run may be resumed with it or without; records tell where it was."""
 
     def as_json(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed: everything that bears on the figures."""

@@ -17,13 +17,15 @@ from edgeq.artifact import Check, FileEntry, Manifest, WeightsInfo
 from edgeq.files import write_json
 from edgeq.operators import OperatorProfile
 from edgeq.peaks import Peaks
+from edgeq.run.during import During
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import Cell
 from edgeq.spec.note import Note
 
-SCHEMA = 3
+SCHEMA = 4
 """2 added rounds, intervals, the operator profile and the saturation probe; 3 the setting, the model's multiply-adds and the
-machine's peaks. A record of an older schema is read as one without."""
+machine's peaks; 4 what the device did during the measurement, and what slowed it down. A record of an older schema is read as
+one without."""
 FILE_NAME = "record.json"
 
 #: A top-1 more than this far below the same framework's fp32 is a loss: such a cell is shown, and not ranked (3 points).
@@ -150,11 +152,15 @@ class Latency(BaseModel):
 
 
 class HostStates(BaseModel):
-    """``edgeq.host.snapshot()`` before and after the measurement."""
+    """What the device was doing: ``edgeq.host.snapshot()`` before and after the measurement, and what a sampler saw."""
 
     model_config = _STRICT
     before: dict[str, Any] | None = None
+    during: During | None = None
     after: dict[str, Any] | None = None
+    slowed_by: list[str] = Field(default_factory=list)
+    """Why the device held itself back, in words, if it did before, during or after: bits of ``edgeq.host.firmware.BITS``, or
+    ``thermal throttling`` (x86). The warning ``unsteady`` says so too."""
 
 
 class Accuracy(BaseModel):
@@ -242,7 +248,7 @@ class Round(BaseModel):
     """One round's measurement of the cell; the record's own figures are made of the rounds that are ``ok``.
 
     They are the rounds' medians, but for maxima (``latency_ms.max``, peaks of memory), counts (``queries``, ``samples``,
-    ``duration_s`` and ``cpu_s`` add up), and ``host``: before the first round and after the last.
+    ``duration_s`` and ``cpu_s`` add up), and ``host``: before the first round, during any, and after the last.
     """
 
     model_config = _STRICT

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgeq.run.during import together
 from edgeq.run.intervals import FIGURES, over_rounds
 from edgeq.run.judged import figure_of, judged
 from edgeq.run.record import HostStates, Interval, Latency, Overhead, Record, Round
@@ -106,8 +107,8 @@ def _figures(good: Sequence[Record]) -> dict[str, Any]:
 
 def _facts(good: Sequence[Record]) -> dict[str, Any]:
     """What is not a figure: of the first round, but for what any of them found out."""
-    first, last = good[0], good[-1]
-    found: dict[str, Any] = {"host": HostStates(before=first.host.before, after=last.host.after)}
+    first = good[0]
+    found: dict[str, Any] = {"host": _host([each.host for each in good])}
     found |= {name: _first(good, name) for name in ("effective", "peaks")}
     if first.loadgen is not None:
         early = [each.loadgen.early_stopping_ms for each in good if each.loadgen is not None]
@@ -120,6 +121,12 @@ def _facts(good: Sequence[Record]) -> dict[str, Any]:
         worst = min(checks, key=lambda check: float("inf") if check.sqnr_db is None else check.sqnr_db)
         found["output_check"] = worst.model_copy(update={"stable": None if None in stable else all(stable)})
     return found
+
+
+def _host(found: Sequence[HostStates]) -> HostStates:
+    slowed = dict.fromkeys(why for each in found for why in each.slowed_by)
+    during = together([each.during for each in found if each.during is not None])
+    return HostStates(before=found[0].before, during=during, after=found[-1].after, slowed_by=list(slowed))
 
 
 def _once(records: Sequence[Record]) -> dict[str, Any]:

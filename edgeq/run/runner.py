@@ -14,6 +14,7 @@ from edgeq.artifact import exported
 from edgeq.backends import require
 from edgeq.files import only_one, write_error
 from edgeq.peaks import Peaks
+from edgeq.run import cooling
 from edgeq.run.accuracy import ArtifactAccuracy, lacks_accuracy, with_accuracy
 from edgeq.run.again import cut_short, fatal, left_over, planned_anew, told
 from edgeq.run.job import WorkerJob, driven_as
@@ -32,7 +33,7 @@ from edgeq.run.record import (
     write_record,
 )
 from edgeq.run.rounds import Step, steps, with_round
-from edgeq.run.store import create_run, resume_run, set_aside
+from edgeq.run.store import create_run, next_try, resume_run, set_aside
 from edgeq.run.watchdog import Watcher, work
 from edgeq.spec.errors import EdgeqError, RequestError
 from edgeq.spec.names import NULL, Cell
@@ -62,10 +63,11 @@ class Runner:
         """Plans the run and makes or finds its folder.
 
         Raises:
-            RequestError: the dataset is unusable, artifacts of one model come from different weights, or there is
-                nothing to resume.
+            RequestError: the dataset is unusable, artifacts of one model come from different weights, there is nothing to
+                resume, or no sensor to cool by.
             EdgeqError: the results folder can't be written.
         """
+        cooling.check(request.cool_to)
         self.request, self.watcher = request, watcher
         self.plan = RunPlan(request, watcher.preparing)
         asked, cells = self.plan.as_json(), [plan.cell for plan in self.plan.planned]
@@ -179,14 +181,27 @@ class Runner:
             self.watcher.ended(progress.refuse(make(cell, reason, info, **self._known(cell))), left)
             return
         record = self._measure(turn, info)
+        if self.request.cool_to is not None and record.host.slowed_by:
+            record = self._measure_cooler(turn, record, self.request.cool_to)
         progress.add(turn.round, record)
         self.watcher.ended(record, left - progress.left)
 
-    def _measure(self, turn: Step, info: RunInfo) -> Record:
-        """One turn of a cell in a worker of its own; in another one, where LoadGen ended a try too soon."""
+    def _measure_cooler(self, turn: Step, first: Record, to_c: float) -> Record:
+        """Measures a turn once more when the device has cooled; ``first``, which stands until then, is kept beside."""
+        cell = turn.plan.cell
+        cooled = cooling.cool(to_c, lambda now_c: self.watcher.cooling(str(cell), now_c, to_c))
+        kept = next_try(self.progress[cell].folder(turn.round) / FILE_NAME).name
+        return self._measure(turn, self._info(turn.order, turn.round), cooling.notes(first, kept, to_c, cooled))
+
+    def _measure(self, turn: Step, info: RunInfo, notes: Sequence[Note] = ()) -> Record:
+        """One turn of a cell in a worker of its own; in another one, where LoadGen ended a try too soon.
+
+        ``notes`` go into the record.
+        """
         cell, progress = turn.plan.cell, self.progress[turn.plan.cell]
         judged = self._judged.get(artifact_of(cell), Judged())
         warnings = [*self.plan.samples[cell.model].warnings, *thread_notes(self.request), *self.plan.setting(cell)[2]]
+        warnings += notes
         manifest = self.plan.manifest(cell)
         if manifest is not None and cell.backend != NULL:
             warnings += [*manifest.warnings, *self._accuracy_notes(cell)]

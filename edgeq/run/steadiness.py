@@ -5,14 +5,16 @@ Each limit is set where a reader would come to another conclusion, not where a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edgeq.host.firmware import UNDER_VOLTAGE, in_order
 from edgeq.host.state import MAX_NEIGHBOUR, MAX_STEAL, steal_share, used_cpus
 from edgeq.loadgen.times import Times
+from edgeq.run.during import During
 from edgeq.run.intervals import block_rates
 from edgeq.run.record import Interval
 from edgeq.spec.note import Note
@@ -44,28 +46,84 @@ PARTS, TREND_S, MAX_DRIFT = 10, 29, 0.10
 #: same conditions: a tenth is the least difference between frameworks that is worth a choice.
 MAX_ROUNDS_RATIO = 1.10
 
+#: The share of what the CPU's clock can hold below which it is told: a tenth, as between rounds. Heat and under-voltage take
+#: a fifth or more at once (a Raspberry Pi 4 goes from 1.8 to 1.5 GHz and below), a governor of powersave more than half.
+MIN_CLOCK = 0.9
+
+#: 10^6 bytes to or from swap in a run beyond which it is told: what an SD card moves in a tenth of a second (about 40 MB/s).
+#: Less is other processes' idle pages.
+MAX_SWAPPED_MB = 4.0
+
+#: What ``slowed_by`` calls x86's throttling events.
+THERMAL = "thermal throttling"
+
 _QUIET = "run the cell again on a quiet machine"
+_COOLING = (
+    "mend the cooling (heat sink, fan), then run the cell again; edgeq run --cool-to 60 lets it cool and does so once"
+)
+_POWER = "mend the power supply (the board's own, with its cable), then run the cell again"
+_CLOCK = "a governor (performance lets it run), heat, or a limit set for it; compare only with cells that ran alike"
 _ROUNDS = "run the cell again on a quiet machine; --rounds 5 shows whether the figure holds"
 
 
-def host_notes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Note]:
-    """``unsteady`` where the hypervisor stole time, ``throttled`` where the device slowed itself down."""
+def host_notes(before: Mapping[str, Any], after: Mapping[str, Any], during: During | None = None) -> list[Note]:
+    """``unsteady`` where the hypervisor stole time, or the device held itself back, before, during or after."""
     notes = []
     steal = steal_share(before, after)
     if steal is not None and steal > MAX_STEAL:
         text = f"the hypervisor gave {steal:.0%} of the CPU time to others during the measurement"
         notes.append(Note(code="unsteady", text=text, hint=_QUIET))
-    first_bits, last_bits = before.get("throttled") or {}, after.get("throttled") or {}
+    when = _firmware(before, after, during)
+    if when:
+        said = ", ".join(f"{bit} ({', '.join(moments)})" for bit, moments in when.items())
+        text = f"the board's firmware reports, before, during or after the measurement: {said}"
+        notes.append(Note(code="unsteady", text=text, hint=_POWER if UNDER_VOLTAGE in when else _COOLING))
+    count = _throttle_events(before, after)
+    if count:
+        text = f"the CPU throttled {count} times for heat during the measurement"
+        notes.append(Note(code="unsteady", text=text, hint=_COOLING))
+    return notes
+
+
+def slowed_by(before: Mapping[str, Any], after: Mapping[str, Any], during: During | None = None) -> list[str]:
+    """``HostStates.slowed_by``: why the device held itself back before, during or after a measurement."""
+    heat = [THERMAL] if _throttle_events(before, after) else []
+    return [*_firmware(before, after, during), *heat]
+
+
+def _firmware(before: Mapping[str, Any], after: Mapping[str, Any], during: During | None) -> dict[str, list[str]]:
+    """Bit in words → when it was set: ``before``, ``during``, ``after``."""
+    first, last = before.get("throttled") or {}, after.get("throttled") or {}
     # The firmware keeps what has been since boot: a bit set in between came and went during the measurement.
-    between = [name for name in last_bits.get("since_boot", []) if name not in first_bits.get("since_boot", [])]
-    bits = last_bits.get("now") or first_bits.get("now") or between
-    if bits:
-        text = f"the firmware reports: {', '.join(bits)}"
-        notes.append(Note(code="throttled", text=text, hint="mend cooling or power supply, then run the cell again"))
+    between = set(last.get("since_boot") or []) - {*(first.get("since_boot") or []), *(last.get("now") or [])}
+    moments: dict[str, Collection[str]] = {
+        "before": first.get("now") or [],
+        "during": {*between, *((during and during.throttled) or [])},
+        "after": last.get("now") or [],
+    }
+    return {
+        bit: [moment for moment, bits in moments.items() if bit in bits]
+        for bit in in_order(bit for bits in moments.values() for bit in bits)
+    }
+
+
+def _throttle_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
     first, last = before.get("throttle_count"), after.get("throttle_count")
-    if first is not None and last is not None and last > first:
-        text = f"the CPU throttled {last - first} times for heat during the measurement"
-        notes.append(Note(code="throttled", text=text, hint="mend the cooling, then run the cell again"))
+    return 0 if first is None or last is None else max(0, last - first)
+
+
+def during_notes(during: During | None) -> list[Note]:
+    """``slow-clock`` where the CPU ran well below what it can hold, ``swapped`` where memory went to swap or came back."""
+    notes = []
+    if during is not None and during.clock is not None and during.clock < MIN_CLOCK:
+        text = (
+            f"the CPU ran at {during.clock:.0%} of the frequency that it can hold "
+            f"(governor: {', '.join(during.governors) or 'unknown'}): in the median of the samples its fastest core did"
+        )
+        notes.append(Note(code="slow-clock", text=text, hint=_CLOCK))
+    if during is not None and during.swapped_mb is not None and during.swapped_mb > MAX_SWAPPED_MB:
+        text = f"{during.swapped_mb:.0f} MB went to swap or came back from it during the measurement"
+        notes.append(Note(code="swapped", text=text, hint="end other programs, then run the cell again"))
     return notes
 
 

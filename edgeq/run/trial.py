@@ -27,7 +27,8 @@ from edgeq.loadgen.sut import answer_cost
 from edgeq.run.canary import load_reference, logits_of, time_queries
 from edgeq.run.job import LOADGEN_DIR, WorkerJob, driven_as
 from edgeq.run.record import ArtifactInfo, Canary, HostStates, Requested
-from edgeq.run.steadiness import host_notes, neighbour_notes
+from edgeq.run.steadiness import during_notes, host_notes, neighbour_notes, slowed_by
+from edgeq.run.watching import Watched, watching
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import NO_MODEL_SPEC
 from edgeq.spec.names import NULL
@@ -190,20 +191,34 @@ class Trial:
         )
 
     def drive(self, session: Session, samples: SampleSet, planning: Planning) -> Outcome:
-        """LoadGen's run, and what the device did meanwhile."""
+        """LoadGen's run; and, where it is timed, what the device did meanwhile."""
+        if self.job.mode != "performance":
+            return self._drive(session, samples, planning)
+        with watching(self.job.folder) as watched:
+            before, cpu, wall = state.snapshot(), time.process_time(), time.perf_counter()
+            outcome = self._drive(session, samples, planning)
+            own_cpus = (time.process_time() - cpu) / (time.perf_counter() - wall)
+            after = state.snapshot()
+        self._tell(watched, before, after, outcome)
+        self.notes += [*neighbour_notes(before, after, own_cpus), *outcome.notes]
+        return outcome
+
+    def _drive(self, session: Session, samples: SampleSet, planning: Planning) -> Outcome:
         limit = HANG_FACTOR * planning.seconds + HANG_SLACK_S
         emit("phase", name="LoadGen", limit_s=limit, estimate_s=planning.seconds)
         self.known["loaded_rss_mb"] = megabytes(memory.peak_rss())
-        before, cpu, wall = state.snapshot(), time.process_time(), time.perf_counter()
-        outcome = drive(
-            session, samples, planning.plan, self.job.folder / LOADGEN_DIR, session.input.layout, session.input.shape
-        )
-        own_cpus = (time.process_time() - cpu) / (time.perf_counter() - wall)
-        after = state.snapshot()
+        logs = self.job.folder / LOADGEN_DIR
+        outcome = drive(session, samples, planning.plan, logs, session.input.layout, session.input.shape)
         emit("phase", name="reading logs", limit_s=READ_LIMIT_S)
-        self.known["host"] = HostStates(before=before, after=after)
-        self.notes += [*host_notes(before, after), *neighbour_notes(before, after, own_cpus), *outcome.notes]
         return outcome
+
+    def _tell(self, watched: Watched, before: dict[str, Any], after: dict[str, Any], outcome: Outcome) -> None:
+        """Adds what the device did, and what that says of the figures."""
+        during = watched.during(outcome)
+        slowed = slowed_by(before, after, during)
+        self.known["host"] = HostStates(before=before, during=during, after=after, slowed_by=slowed)
+        self.notes += [watched.note] if watched.note else []
+        self.notes += [*host_notes(before, after, during), *during_notes(during)]
 
 
 def _target_notes(manifest: Manifest, target: str) -> list[Note]:

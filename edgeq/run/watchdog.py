@@ -36,6 +36,9 @@ class Watcher:
     def phase(self, what: str, name: str) -> None:
         """``what`` (a cell or an accuracy run) has come to phase ``name``."""
 
+    def cooling(self, what: str, now_c: float | None, to_c: float) -> None:
+        """``what`` was slowed down and waits for the device, at ``now_c`` °C, to cool to ``to_c``, to be measured again."""
+
     def ended(self, record: Record, turns: int = 1) -> None:
         """A cell has been measured in round ``record.run.round``, or ``turns`` rounds of it are left out."""
 

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edgeq.host import state
 from tests.host import trees
@@ -21,13 +19,18 @@ def test_pi4_tells_all(tmp_path: Path) -> None:
     assert found["governor"] == "ondemand"
     assert found["temperature_c"] == {"cpu-thermal": 48.686}
     assert found["throttled"] == {
-        "raw": "0x50005", "now": ["under-voltage", "throttled"], "since_boot": ["under-voltage", "throttled"],
+        "source": "sysfs", "raw": "0x50005",
+        "now": ["under-voltage", "throttled"], "since_boot": ["under-voltage", "throttled"],
     }  # fmt: skip
 
 
-def test_vcgencmd_is_asked_where_sysfs_is_silent(tmp_path: Path) -> None:
-    found = state.throttled(tmp_path, lambda: "throttled=0x20000\n")
-    assert found == {"raw": "0x20000", "now": [], "since_boot": ["frequency capped"]}
+def test_an_amd_cpu_shows_in_no_thermal_zone_and_still_has_a_temperature(tmp_path: Path) -> None:
+    trees.write(tmp_path, {
+        "sys/class/hwmon/hwmon0/name": "nvme\n", "sys/class/hwmon/hwmon0/temp1_input": "38000\n",
+        "sys/class/hwmon/hwmon3/name": "k10temp\n", "sys/class/hwmon/hwmon3/temp1_input": "61250\n",
+        "sys/class/thermal/thermal_zone0/type": "iwlwifi_1\n", "sys/class/thermal/thermal_zone0/temp": "",
+    })  # fmt: skip
+    assert state.temperatures(tmp_path) == {"k10temp": 61.25}
 
 
 def test_a_virtual_machine_tells_little(tmp_path: Path) -> None:
@@ -59,17 +62,6 @@ def test_steal_is_a_share_of_the_time_between() -> None:
     assert state.steal_share(before, before) is None
     assert state.steal_share({"cpu_ticks": None}, after) is None
     assert state.steal_share({}, {}) is None
-
-
-@given(st.integers(min_value=0, max_value=2**32 - 1))
-def test_throttle_words_come_back(word: int) -> None:
-    assert state.parse_throttled(f"throttled={word:#x}\n") == word
-    assert state.parse_throttled(f"{word:x}\n") == word
-
-
-@given(st.text())
-def test_throttle_parser_takes_any_text(found: str) -> None:
-    assert state.parse_throttled(found) is None or found.strip()
 
 
 def test_used_cpus_are_what_was_neither_idle_nor_stolen() -> None:

@@ -63,7 +63,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_the_file_reads_with_json_alone(tmp_path: Path) -> None:
     write_record(tmp_path / "record.json", _ok())
     value = json.loads((tmp_path / "record.json").read_text())
-    assert value["schema"] == 3
+    assert value["schema"] == 4
     assert value["cell"] == CELL.as_dict()
     assert value["latency_ms"]["p90"] == 2.0
 
@@ -116,7 +116,7 @@ def test_no_figure_is_nan(number: float, tmp_path: Path) -> None:
 
 def test_a_newer_schema_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    path.write_text(json.dumps({"schema": 4, "cell": "changed beyond recognition"}))
+    path.write_text(json.dumps({"schema": 5, "cell": "changed beyond recognition"}))
     with pytest.raises(EdgeqError) as caught:
         read_record(path)
     assert caught.value.code == "newer-schema"

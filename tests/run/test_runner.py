@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 
 from edgeq.cli.run import _fell_short
 from edgeq.host.device import describe
-from edgeq.run import runner
+from edgeq.run import cooling, runner
 from edgeq.run.again import planned_anew
 from edgeq.run.job import MEASURED, WorkerJob
 from edgeq.run.phases import OPERATORS, SATURATION
@@ -119,6 +120,51 @@ def test_every_scenario_is_valid_without_a_model(request_: Callable[..., RunRequ
         assert record.effective.engine == "none"
         assert record.peak_rss_mb is not None
         assert not [note for note in record.warnings if note.code == "settings-differ"]
+
+
+def test_the_device_is_watched_while_a_cell_is_timed(request_: Callable[..., RunRequest]) -> None:
+    runner = Runner(request_(scenarios=("single-stream",), rounds=2), Watcher())
+    (record,) = runner.run()
+    during = record.host.during
+    assert during is not None
+    assert during.samples == sum(each.host.during.samples for each in record.rounds if each.host.during)
+    assert during.samples >= 4, "one at the start and one at the end of each round"
+    assert "not-watched" not in {note.code for note in record.warnings}
+    for number in (1, 2):
+        file = runner.folder.record(SINGLE).parent / f"round-{number}/host.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert "about" in lines[0]
+        assert lines[-1]["end"] is True
+
+
+def test_a_sampler_that_cannot_start_costs_a_warning(request_: Callable[..., RunRequest]) -> None:
+    runner = Runner(request_(scenarios=("single-stream",)), Watcher())
+    in_its_place = runner.folder.record(SINGLE).parent / "host.jsonl"
+    in_its_place.mkdir(parents=True)
+    (record,) = runner.run()
+    assert record.status == "ok"
+    assert record.host.during is None
+    (note,) = [note for note in record.warnings if note.code == "not-watched"]
+    assert "could not be started" in note.text
+
+
+@pytest.mark.skipif(bool(shutil.which("vcgencmd")), reason="a Raspberry Pi's own firmware answers here")
+@pytest.mark.parametrize(("word", "told"), [("0x50005", ["under-voltage", "throttled"]), ("0x50000", [])])
+def test_a_board_that_lacks_voltage_is_unsteady(
+    request_: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, told: list[str]
+) -> None:
+    tool = tmp_path / "bin/vcgencmd"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\necho throttled={word}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    (record,) = Runner(request_(scenarios=("single-stream",)), Watcher()).run()
+    assert record.host.slowed_by == told
+    assert record.host.during is not None
+    assert record.host.during.throttled == told
+    notes = [note.text for note in record.warnings if note.code == "unsteady" and "firmware" in note.text]
+    assert len(notes) == bool(told)
+    assert all("under-voltage (before, during, after)" in text for text in notes)
 
 
 def test_a_killed_worker_fails_its_own_cell_and_resume_tries_it_again(request_: Callable[..., RunRequest]) -> None:
@@ -513,3 +559,92 @@ def test_a_run_from_before_there_were_rounds_is_resumed_as_one_round(request_: C
     del document["request"]["rounds"]
     (first.folder.path / "run.json").write_text(json.dumps(document))
     assert Runner(request_(scenarios=("offline",), resume=True), Watcher()).folder.path == first.folder.path
+
+
+@pytest.fixture
+def throttled_at_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes the first so many measurements look like those of a board on a weak power supply, at 55 °C."""
+    monkeypatch.setattr(cooling.state, "temperatures", lambda: {"cpu-thermal": 55.0})
+    done: list[WorkerJob] = []
+
+    def make(times: int) -> None:
+        def measure(job: WorkerJob, what: str, watcher: Watcher) -> Failure | None:
+            failure = work(job, what, watcher)
+            done.append(job)
+            if len(done) <= times:
+                path = job.folder / FILE_NAME
+                record = read_record(path)
+                host = record.host.model_copy(update={"slowed_by": ["under-voltage", "throttled"]})
+                write_record(path, record.model_copy(update={"host": host}))
+            return failure
+
+        monkeypatch.setattr(runner, "work", measure)
+
+    return make
+
+
+def test_a_throttled_turn_is_measured_once_more_when_the_device_is_cool(
+    request_: Callable[..., RunRequest], throttled_at_first: Callable[[int], None]
+) -> None:
+    throttled_at_first(1)
+    run = Runner(request_(scenarios=("single-stream", "offline"), cool_to=60), watcher := At("none", "", _interrupt))
+    first, second = run.run()
+    (note,) = [note for note in first.warnings if note.code == "measured-again"]
+    assert "under-voltage, throttled" in note.text
+    assert "record.try-1.json" in note.text
+    kept = read_record(run.folder.record(SINGLE).with_name("record.try-1.json"))
+    assert kept.host.slowed_by == ["under-voltage", "throttled"]
+    assert first.host.slowed_by == []
+    assert "measured-again" not in {note.code for note in second.warnings}
+    assert watcher.turns == 2
+
+
+def test_a_turn_that_is_slowed_down_again_is_left_at_that(
+    request_: Callable[..., RunRequest], throttled_at_first: Callable[[int], None]
+) -> None:
+    throttled_at_first(9)
+    run = Runner(request_(scenarios=("single-stream",), cool_to=60), Watcher())
+    (record,) = run.run()
+    assert record.host.slowed_by == ["under-voltage", "throttled"]
+    assert "measured-again" in {note.code for note in record.warnings}
+    assert len(list(run.folder.path.rglob("record.try-*.json"))) == 1
+
+
+def test_without_cool_to_a_throttled_turn_stands(
+    request_: Callable[..., RunRequest], throttled_at_first: Callable[[int], None]
+) -> None:
+    throttled_at_first(1)
+    run = Runner(request_(scenarios=("single-stream",)), Watcher())
+    (record,) = run.run()
+    assert record.host.slowed_by == ["under-voltage", "throttled"]
+    assert not list(run.folder.path.rglob("record.try-*.json"))
+
+
+def test_ctrl_c_while_it_cools_keeps_the_measurement_that_there_is(
+    request_: Callable[..., RunRequest], throttled_at_first: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    throttled_at_first(1)
+
+    class Impatient(Watcher):
+        def cooling(self, what: str, now_c: float | None, to_c: float) -> None:
+            assert (what, now_c, to_c) == (str(SINGLE), 55.0, 40)
+            raise KeyboardInterrupt
+
+    asked = request_(scenarios=("single-stream",), cool_to=40)
+    run = Runner(asked, Impatient())
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert read_record(run.folder.record(SINGLE)).host.slowed_by == ["under-voltage", "throttled"]
+    (record,) = Runner(replace(asked, resume=True, cool_to=None), Watcher()).run()
+    assert record.host.slowed_by == ["under-voltage", "throttled"], "resumed without --cool-to, it stands"
+
+
+def test_a_device_without_a_sensor_is_refused_before_anything_runs(
+    request_: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cooling.state, "temperatures", lambda: None)
+    asked = request_(cool_to=60)
+    with pytest.raises(RequestError) as caught:
+        Runner(asked, Watcher())
+    assert caught.value.code == "no-sensor"
+    assert not asked.results.exists()

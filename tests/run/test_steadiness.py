@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeq.loadgen.times import Times
+from edgeq.run.during import During
 from edgeq.run.record import Interval
 from edgeq.run.steadiness import (
     PARTS,
@@ -16,11 +17,13 @@ from edgeq.run.steadiness import (
     bimodal_notes,
     cpu_notes,
     drift_notes,
+    during_notes,
     host_notes,
     neighbour_notes,
     outlier_notes,
     query_notes,
     rounds_notes,
+    slowed_by,
 )
 
 QUIET: dict[str, Any] = {"cpu_ticks": {"total": 1000, "steal": 0}, "throttled": None, "throttle_count": None}
@@ -41,9 +44,43 @@ def test_a_stolen_cpu_is_unsteady() -> None:
     "after", [{"throttled": {"raw": 1, "now": ["under-voltage"], "since_boot": []}}, {"throttle_count": 5}]
 )
 def test_throttling_is_named(after: dict[str, Any]) -> None:
-    (note,) = host_notes({**QUIET, "throttle_count": 3}, {**QUIET, "throttle_count": 3, **after})
-    assert note.code == "throttled"
-    assert ("under-voltage" in note.text) == (after.get("throttled") is not None)
+    states = {**QUIET, "throttle_count": 3}, {**QUIET, "throttle_count": 3, **after}
+    (note,) = host_notes(*states)
+    assert note.code == "unsteady"
+    firmware = after.get("throttled") is not None
+    assert ("under-voltage (after)" in note.text) == firmware
+    assert slowed_by(*states) == (["under-voltage"] if firmware else ["thermal throttling"])
+
+
+def _during(**fields: Any) -> During:
+    return During(samples=4, span_s=3.0, **fields)
+
+
+def test_a_bit_that_was_set_only_meanwhile_is_told() -> None:
+    quiet = {**QUIET, "throttled": {"now": [], "since_boot": []}}
+    during = _during(throttled=["throttled"])
+    (note,) = host_notes(quiet, quiet, during)
+    assert "throttled (during)" in note.text
+    assert slowed_by(quiet, quiet, during) == ["throttled"]
+    assert host_notes(quiet, quiet, _during(throttled=[])) == []
+    assert slowed_by(quiet, quiet, _during(throttled=None)) == []
+
+
+@pytest.mark.parametrize(("clock", "told"), [(None, False), (1.2, False), (0.9, False), (0.83, True), (0.33, True)])
+def test_a_slow_clock_is_told(clock: float | None, told: bool) -> None:
+    notes = during_notes(_during(clock=clock, governors=["powersave"]))
+    assert [note.code for note in notes] == (["slow-clock"] if told else [])
+    assert all("powersave" in note.text for note in notes)
+
+
+@pytest.mark.parametrize(("moved", "told"), [(None, False), (0.0, False), (3.9, False), (55.0, True)])
+def test_swapping_is_told_and_swap_that_only_lies_there_is_not(moved: float | None, told: bool) -> None:
+    notes = during_notes(_during(swapped_mb=moved, swap_mb=90.0))
+    assert [note.code for note in notes] == (["swapped"] if told else [])
+
+
+def test_what_was_not_watched_says_nothing() -> None:
+    assert during_notes(None) == []
 
 
 @pytest.mark.parametrize(
