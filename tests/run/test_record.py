@@ -188,3 +188,14 @@ def test_a_record_of_schema_2_is_read_as_one_without_peaks() -> None:
     assert record.requested is not None
     assert (record.artifact.macs, record.peaks) == (None, None)
     assert (record.requested.setting, record.requested.batch) == ("default", 1)
+
+
+def test_a_record_of_schema_3_is_read_as_one_that_nobody_watched() -> None:
+    """As it was written before a sampler told what the device did during the measurement."""
+    record = read_record(Path(__file__).with_name("record-schema-3.json"))
+    assert record.status == "ok"
+    assert record.peaks is not None
+    assert [each.status for each in record.rounds] == ["ok", "ok"]
+    for host in (record.host, *(each.host for each in record.rounds)):
+        assert host.before is not None
+        assert (host.during, host.slowed_by) == (None, [])
