@@ -58,8 +58,9 @@ class Timing:
     """Median of those without."""
 
 
-def alternate(sessions: Profiled, seconds: float, block_s: float = BLOCK_S) -> Timing:
-    """Infers with and without the profiler, in turn, in blocks of ``block_s``, for about ``seconds``.
+def alternate(sessions: Profiled, seconds: float, block_s: float = BLOCK_S, most: int | None = None) -> Timing:
+    """Infers with and without the profiler, in turn, in blocks of ``block_s``, for about ``seconds``, or until ``most``
+    inferences were profiled.
 
     What a profiler takes to start and to be read does not count as time spent. A model so slow that three inferences
     would not fit is inferred twice without and twice with it, and the second of each counts: a first inference makes
@@ -76,9 +77,9 @@ def alternate(sessions: Profiled, seconds: float, block_s: float = BLOCK_S) -> T
         warm += sessions.plain(1)
     sessions.profiled(1)
     sessions.forget()
-    count = max(1, min(BLOCK_INFERENCES, round(block_s / max(min(warm), 1e-6))))
+    count = max(1, min(most or BLOCK_INFERENCES, BLOCK_INFERENCES, round(block_s / max(min(warm), 1e-6))))
     plain, profiled = sessions.plain(count), sessions.profiled(count)
-    while sum(warm) + sum(plain) + sum(profiled) < seconds:
+    while sum(warm) + sum(plain) + sum(profiled) < seconds and (most is None or len(profiled) < most):
         plain += sessions.plain(count)
         profiled += sessions.profiled(count)
     return Timing(len(profiled), statistics.fmean(profiled) * 1e3, statistics.median(plain) * 1e3)

@@ -76,7 +76,9 @@ class _Pair:
 
 
 _MARK = "edgeq inference"
-#: torch's profiler takes about a second to start and to be read: few blocks, and so longer ones.
+#: torch makes a Python object of each event, of which an inference has hundreds: reading a profile takes several times as
+#: long as the inferences in it. So many of them a second asked for, which a cell of MobileNetV2 has half of.
+_PROFILED_A_SECOND = 16
 _BLOCKS = 6
 
 
@@ -88,7 +90,7 @@ def profile_operators(
 
     with closing(PytorchSession(manifest, path, SessionOptions(threads=options.threads))) as session:
         pair = _Pair(session, samples)
-        timing = alternate(pair, seconds, seconds / _BLOCKS)
+        timing = alternate(pair, seconds, seconds / _BLOCKS, max(1, round(_PROFILED_A_SECOND * seconds)))
         layers = read_graph(session._module.inlined_graph).layers
     return profile_of(
         times_of(pair.runs, manifest.layers, layers),

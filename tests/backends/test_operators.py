@@ -112,6 +112,11 @@ def test_warm_up_is_forgotten_and_both_kinds_take_turns() -> None:
     assert (timing.profiled_ms, timing.plain_ms) == (pytest.approx(20), pytest.approx(10))
 
 
+def test_no_more_are_profiled_than_can_be_read_in_time() -> None:
+    timing = alternate(_Clockwork(0.01), 1.0, most=4)
+    assert timing.inferences == 4
+
+
 def test_a_slow_model_is_profiled_in_one_inference_after_one_that_is_forgotten() -> None:
     sessions = _Clockwork(60)
     timing = alternate(sessions, 2.0)
