@@ -19,6 +19,8 @@ import stat
 import sys
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -32,6 +34,8 @@ KEPT = ("results", ".venv", ".state")
 #: Bytes to leave free on the disk.
 SPARE = 32 << 20
 _CHUNK = 1 << 20
+#: What zipfile raises on bytes that are no archive's, or no more. Some offsets of a damaged one can't be sought to.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError)
 _AGAIN = "copy it again (make deploy, or rsync, sends only what differs), then unpack again"
 _UNSAFE = "do not use this bundle: make it anew with edgeq bundle"
 
@@ -74,13 +78,11 @@ def open_bundle(bundle: Path) -> zipfile.ZipFile:
     """The archive. Raises ``BadBundle`` where it can't be read, or is cut short."""
     try:
         return zipfile.ZipFile(bundle)
-    except OSError as error:
-        raise BadBundle(f"cannot read {bundle}", error.strerror or str(error), "check its name") from error
-    except zipfile.BadZipFile as error:
-        size = bundle.stat().st_size
-        raise BadBundle(
-            f"{bundle} is not whole", f"it ends after {size:,} bytes, before its list of contents", _AGAIN
-        ) from error
+    except _DAMAGED as error:
+        if isinstance(error, OSError) and not bundle.is_file():
+            raise BadBundle(f"cannot read {bundle}", error.strerror or str(error), "check its name") from error
+        why = f"{bundle.stat().st_size:,} bytes, and no list of contents at their end ({error})"
+        raise BadBundle(f"{bundle} is not whole", why, _AGAIN) from error
 
 
 def read_index(archive: zipfile.ZipFile) -> tuple[dict[str, Any], list[Member]]:
@@ -93,7 +95,7 @@ def read_index(archive: zipfile.ZipFile) -> tuple[dict[str, Any], list[Member]]:
         index = json.loads(archive.read(INDEX).decode("utf-8"))
         listed = [Member(*(each[field] for field in Member._fields)) for each in index["members"]]
         name, schema = str(index["name"]), index["schema"]
-    except (KeyError, TypeError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+    except (*_DAMAGED, KeyError, TypeError) as error:
         raise BadBundle(f"the bundle's {INDEX} can't be read", f"{type(error).__name__}: {error}", _AGAIN) from error
     if schema != SCHEMA:
         raise BadBundle(f"the bundle has schema {schema}", f"this unpacker reads {SCHEMA}", _UNSAFE)
@@ -187,11 +189,10 @@ def _extract(archive: zipfile.ZipFile, members: list[Member], fresh: Path) -> No
         digest, why = hashlib.sha256(), f"its sha256 is not the one that {INDEX} lists"
         with target.open("xb") as sink:
             try:
-                with archive.open(member.name) as source:
-                    while block := source.read(_CHUNK):
-                        digest.update(block)
-                        sink.write(block)
-            except (zipfile.BadZipFile, EOFError, RuntimeError) as error:
+                for block in _blocks(archive, member.name):
+                    digest.update(block)
+                    sink.write(block)
+            except Unreadable as error:
                 digest, why = hashlib.sha256(b"damaged"), str(error)
             sink.flush()
             os.fsync(sink.fileno())
@@ -200,6 +201,19 @@ def _extract(archive: zipfile.ZipFile, members: list[Member], fresh: Path) -> No
         target.chmod(member.mode)
     (fresh / INDEX).write_bytes(archive.read(INDEX))
     (fresh / SUMS).write_text(_sums(members, archive.read(INDEX)), encoding="utf-8")
+
+
+class Unreadable(Exception):
+    """A member can't be read to its end."""
+
+
+def _blocks(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    try:
+        with archive.open(name) as source:
+            while block := source.read(_CHUNK):
+                yield block
+    except _DAMAGED as error:
+        raise Unreadable(str(error)) from error
 
 
 def _sums(members: list[Member], index: bytes) -> str:
