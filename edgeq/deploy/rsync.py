@@ -43,7 +43,7 @@ def send(device: Device, bundle: Path) -> Sent:
 
 
 def bring(device: Device, folder: str, into: Path) -> None:
-    """Copies what is new below ``folder`` of the device to ``into``. Each file that appears there is whole.
+    """Makes ``into`` what is below ``folder`` of the device; only what is new is sent. Each file that appears is whole.
 
     At the lowest priority there, because a run may be at work. Files that it makes or removes meanwhile are left out.
 
@@ -52,7 +52,7 @@ def bring(device: Device, folder: str, into: Path) -> None:
     """
     into.mkdir(parents=True, exist_ok=True)
     left_out = ["--exclude=.partial-*", "--exclude=.lock", "--exclude=/report/"]
-    options = ["--recursive", "--times", "--rsync-path=nice -n 19 rsync", *left_out]
+    options = ["--recursive", "--times", "--delete", "--rsync-path=nice -n 19 rsync", *left_out]
     _rsync(device, [*options, f"{device.address}:{folder}/", f"{into}/"], lambda _: None)
 
 

@@ -132,11 +132,12 @@ class RemoteRun:
         assert process.stderr is not None
         try:
             echo(process.stdout, self._show)
-        finally:
-            if process.poll() is None:
-                process.terminate()
-            said = process.stderr.read().decode(errors="replace")
-            code = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        said = process.stderr.read().decode(errors="replace")
+        code = process.wait()
         if code == NO_CONNECTION:
             raise connection_error(self.device.address, said)
         if code != 0:

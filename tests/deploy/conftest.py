@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,14 @@ from edgeq.backends.probes import packaged
 from edgeq.backends.session import SessionOptions
 from edgeq.data.layout import to_layout
 from edgeq.deploy import pack
+from edgeq.deploy.checkout import build_wheel, checkout
 from edgeq.deploy.contents import BundleRequest
 from edgeq.deploy.pack import Bundle, make_bundle
 from edgeq.files import sha256_file
 from edgeq.host import cpu
 from tests.deploy.sshd import Link, Sshd, running_sshd
+
+Bundler = Callable[[BundleRequest, Path], Bundle]
 
 MODEL = """
 name = "tiny"
@@ -36,9 +39,9 @@ crop = 16
 mean = [0.5, 0.5, 0.5]
 std = [0.25, 0.25, 0.25]
 """
-BLINK = """
-name = "blink"
-title = "blink"
+QUICK = """
+name = "quick"
+title = "quick, for tests"
 resident_samples = 4
 cell_budget_s = 30
 accuracy_budget_s = 30
@@ -81,7 +84,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("tflite is not installed")
     folder = tmp_path_factory.mktemp("project")
     (folder / "scenarios").mkdir()
-    (folder / "scenarios" / "blink.toml").write_text(BLINK)
+    (folder / "scenarios" / "quick.toml").write_text(QUICK)
     artifacts = folder / "models" / "tiny" / "artifacts"
     (artifacts / "tflite").mkdir(parents=True)
     (folder / "models" / "tiny" / "model.toml").write_text(MODEL)
@@ -103,45 +106,39 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """LoadGen's files, of which none is downloaded: a device of the tests has LoadGen installed."""
-    file = tmp_path_factory.mktemp("loadgen") / "mlcommons_loadgen-6.0.17.tar.gz"
-    file.write_bytes(b"not built in tests")
-    return file
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """edgeq's own wheel, built once."""
+    return build_wheel(checkout(), tmp_path_factory.mktemp("wheel"))
 
 
-def request_of(project: Path, **changes: object) -> BundleRequest:
-    fields: dict[str, object] = {
+@pytest.fixture(scope="session")
+def bundler(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Bundler]:
+    """Makes bundles with that wheel, and without downloading LoadGen: a device of the tests has it."""
+    sdist = tmp_path_factory.mktemp("loadgen") / "mlcommons_loadgen-6.0.17.tar.gz"
+    sdist.write_bytes(b"not built in tests")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEQ_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.setattr(pack, "packed", lambda *_: [sdist])
+        patch.setattr(pack, "build_wheel", lambda *_: wheel)
+        yield lambda request, out: make_bundle(request, out, lambda *_: None)
+
+
+def request_of(project: Path, **changes: Any) -> BundleRequest:
+    """For this machine, all that ``project`` has."""
+    fields: dict[str, Any] = {
         "models_dir": project / "models",
         "scenarios_dir": project / "scenarios",
         "models": ("tiny",),
         "backends": ("tflite",),
         "schemes": ("fp16", "int8-static"),
         "target": cpu.target(),
-        "profiles": ("blink",),
+        "profiles": ("quick",),
     }
-    return BundleRequest(**{**fields, **changes})  # type: ignore[arg-type]
+    return BundleRequest(**{**fields, **changes})
 
 
 @pytest.fixture(scope="session")
-def bundle(
-    project: Path, sources: Path, tmp_path_factory: pytest.TempPathFactory, _session_cache: Path
-) -> Bundle:
+def bundle(project: Path, bundler: Bundler, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of ``project`` for this machine."""
     out = tmp_path_factory.mktemp("bundle") / f"edgeq-{cpu.target()}.pyz"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pack, "packed", lambda *_: [sources])
-        return make_bundle(request_of(project), out, lambda *_: None)
-
-
-@pytest.fixture(scope="session")
-def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The tests' cache, for fixtures of the session, too."""
-    before = os.environ.get("EDGEQ_CACHE")
-    folder = tmp_path_factory.getbasetemp() / "cache"
-    os.environ["EDGEQ_CACHE"] = str(folder)
-    yield folder
-    if before is None:
-        os.environ.pop("EDGEQ_CACHE", None)
-    else:
-        os.environ["EDGEQ_CACHE"] = before
+    return bundler(request_of(project), out).path

@@ -21,11 +21,12 @@ _CONFIG = """
 Port {port}
 ListenAddress 127.0.0.1
 HostKey {folder}/host
-AuthorizedKeysFile {folder}/user.pub
+AuthorizedKeysFile {folder}/allowed
 PidFile none
 StrictModes no
 PermitRootLogin prohibit-password
 PasswordAuthentication no
+PermitUserEnvironment yes
 KbdInteractiveAuthentication no
 """
 
@@ -40,6 +41,18 @@ class Sshd:
         options = ["-F", "none", "-i", f"{self.folder}/{key}", "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
         options += ["-o", f"UserKnownHostsFile={self.folder}/known", "-o", "HostKeyAlias=device"]
         return shlex.join(["ssh", "-p", str(port or self.port), *options])
+
+
+def _allow(folder: Path) -> None:
+    """Key ``user`` comes to this machine as it is; ``bare`` to one without rsync and Python."""
+    tools = folder / "bin"
+    tools.mkdir()
+    for name in ("sh", "uname", "df", "awk", "dirname", "basename", "ls", "head", "wc", "tr", "mkdir"):
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    bare = f'environment="PATH={tools}" ' + (folder / "bare.pub").read_text()
+    (folder / "allowed").write_text((folder / "user.pub").read_text() + bare)
 
 
 def free_port() -> int:
@@ -58,9 +71,10 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
         pytest.skip(f"needs {', '.join([*missing, *([] if server else ['sshd'])])}: apt install openssh-server rsync")
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd drops privileges; a user's needs none
-    for name in ("host", "user", "stranger"):
+    for name in ("host", "user", "stranger", "bare"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     (folder / "known").write_text("device " + (folder / "host.pub").read_text())
+    _allow(folder)
     port = free_port()
     (folder / "config").write_text(_CONFIG.format(port=port, folder=folder))
     process = subprocess.Popen(
@@ -112,6 +126,8 @@ class Link:
             each.close()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):  # not connected; or closed before
+            self._listening.shutdown(socket.SHUT_RDWR)  # or whoever waits in accept() would take one more
         self._listening.close()
         self.cut()
 

@@ -25,6 +25,7 @@ from edgeq.deploy import unpack
 from edgeq.deploy.unpack import BadBundle, check_name
 
 MAIN = Path(unpack.__file__)
+PARTS = ["..", ".", "", "a", "/", "\\", "results", " ", "\n"]
 Files = dict[str, bytes]
 SOME: Files = {"models/m/model.toml": b"name", "samples/big.npy": b"0123456789" * 9000, "run.sh": b"#!/bin/sh\n"}
 
@@ -49,7 +50,10 @@ def made(
 
 def whole(folder: Path) -> bool:
     """By the tool that run.sh asks."""
-    return subprocess.run(["sha256sum", "--check", "--quiet", unpack.SUMS], cwd=folder, capture_output=True).returncode == 0
+    return (
+        subprocess.run(["sha256sum", "--check", "--quiet", unpack.SUMS], cwd=folder, capture_output=True).returncode
+        == 0
+    )
 
 
 def below(folder: Path) -> set[str]:
@@ -69,7 +73,10 @@ def test_a_new_folder_holds_the_files_with_their_modes_and_the_sums_of_all(tmp_p
     assert not whole(folder)
 
 
-@given(st.text(max_size=40) | st.lists(st.sampled_from(["..", ".", "", "a", "/", "\\", "results", " ", "\n"]), max_size=6).map("/".join))
+@given(
+    st.text(max_size=40)
+    | st.lists(st.sampled_from(["..", ".", "", "a", "/", "\\", "results", " ", "\n"]), max_size=6).map("/".join)
+)
 @example("../a")
 @example("/etc/passwd")
 @example("a/../../b")
@@ -90,7 +97,8 @@ def test_a_name_that_is_accepted_lies_inside(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../evil", "/evil", "a/../../evil", "results/dev/run/record.json", ".venv/bin/python", "a\\b", "SHA256SUMS"]
+    "name",
+    ["../evil", "/evil", "a/../../evil", "results/dev/run/record.json", ".venv/bin/python", "a\\b", "SHA256SUMS"],
 )
 def test_a_file_that_is_not_to_be_there_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadBundle, match="names a file"):
@@ -153,7 +161,9 @@ def test_a_bundle_that_is_not_what_it_says_writes_nothing(tmp_path: Path, falsif
 
 
 @given(data=st.data())
-def test_no_byte_can_be_lost_or_changed_unnoticed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_byte_can_be_lost_or_changed_unnoticed(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("damaged")
     bundle = made(folder / "b.pyz", {"one": b"first", "two": b"second"})
     content = bytearray(bundle.read_bytes())
@@ -178,7 +188,10 @@ def test_a_second_bundle_replaces_edgeqs_files_and_nothing_else(tmp_path: Path) 
     for name in ("results/dev/run/record.json", ".venv/bin/python", "wheels/built.whl", "models/m/fp32.dev.tuned.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
-    assert unpack.unpack(made(tmp_path / "b.pyz", {**SOME, "run.sh": b"new", "wheels/new.whl": b"new"}), tmp_path) == folder
+    assert (
+        unpack.unpack(made(tmp_path / "b.pyz", {**SOME, "run.sh": b"new", "wheels/new.whl": b"new"}), tmp_path)
+        == folder
+    )
     assert (folder / "run.sh").read_bytes() == b"new"
     assert {path.name for path in (folder / "wheels").iterdir()} == {"built.whl", "new.whl"}
     assert (folder / "results/dev/run/record.json").read_text() == "mine"
