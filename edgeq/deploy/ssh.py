@@ -119,8 +119,11 @@ def connection_error(address: str, said: str) -> EdgeqError:
     The last two are ``LostConnection``.
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"denied|refused|resolve|timed out|route|key|closed|ssh:", line)]
-    why = [*(lines[-1:] or ["the connection ended"]), *telling][-1]
+    telling = [
+        line for line in lines if re.search(r"denied|refused|resolve|timed out|route|key|closed|pipe|ssh:", line)
+    ]
+    others = [line for line in lines if not line.startswith("rsync")]  # which only tells that its ssh ended
+    why = [*(others[-1:] or ["it broke off"]), *telling][-1]
     if re.search(r"permission denied|too many authentication failures", said, re.IGNORECASE):
         return EdgeqError(
             f"{address} does not let this user in", why, f"ssh-copy-id {address}, or pass a key: --ssh 'ssh -i KEY'",

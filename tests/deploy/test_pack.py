@@ -14,12 +14,18 @@ import pytest
 
 import edgeq
 from edgeq.artifact import read_manifest, write_manifest
+from edgeq.cli.main import cli
+from edgeq.data.packed import open_packed
 from edgeq.deploy import unpack
 from edgeq.deploy.checkout import build_wheel, checkout, requirements
-from edgeq.deploy.contents import BundleRequest
+from edgeq.deploy.contents import SAMPLES, BundleRequest
+from edgeq.run.samples import samples_for
 from edgeq.spec.errors import EdgeqError, RequestError
+from edgeq.spec.model import load_model
 from edgeq.spec.note import Note
+from edgeq.spec.profile import load_profile
 from tests.deploy.conftest import Bundler, request_of
+from tests.run.small_models import small_images
 
 
 @pytest.fixture
@@ -173,6 +179,39 @@ def test_it_is_made_in_a_checkout(
     monkeypatch.setattr(edgeq, "__file__", str(tmp_path / "site-packages" / "edgeq" / "__init__.py"))
     with pytest.raises(EdgeqError, match="does not run from a checkout"):
         bundler(request_of(project), tmp_path / "b.pyz")
+
+
+def test_a_datasets_samples_come_along_and_are_those_of_the_folder(
+    project: Path, bundler: Bundler, tmp_path: Path
+) -> None:
+    images = small_images(tmp_path / "images")
+    made = bundler(request_of(project, dataset=images), tmp_path / "b.pyz")
+    folder = unpack.unpack(made.path, tmp_path)
+    spec, profile = load_model(folder / "models", "tiny"), load_profile(folder / "scenarios", "quick")
+    opened = open_packed(folder / SAMPLES, spec)
+    there = samples_for("tiny", folder / "models", profile, folder / SAMPLES, 0, [], lambda *_: None)
+    here = samples_for("tiny", project / "models", profile, images, 0, [], lambda *_: None)
+    assert there.sha256 == here.sha256 == opened.sha256
+    assert there.dataset == str(images)
+    assert there.spec["source"]["file"].startswith(str(folder))
+
+
+def test_the_command_prints_what_it_packed_with_sizes(
+    project: Path, bundler: Bundler, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folders = ["--models", str(project / "models"), "--scenarios", str(project / "scenarios")]
+    asked = [*folders, "--target", "host", "--backend", "tflite", "--out", str(tmp_path / "b.pyz")]
+    assert cli.main(["bundle", *asked], standalone_mode=False) == 0
+    said = capfd.readouterr()
+    assert "models/tiny/artifacts/tflite/int8-static.tflite" in said.out
+    assert "MB  wheels" in said.out
+    assert f"{len(names(tmp_path / 'b.pyz'))} files" in said.out
+    assert "fp32" in said.err  # which was not exported
+    with zipfile.ZipFile(tmp_path / "b.pyz") as archive:
+        assert unpack.listing(*unpack.read_index(archive)) == said.out.rstrip("\n")
+    for wrong in (["--profile", "quik"], ["--backend", "tflight"], ["--target", "arm"], ["--model", "tyni"]):
+        with pytest.raises(RequestError):
+            cli.main(["bundle", *folders, *wrong], standalone_mode=False)
 
 
 def test_the_request_knows_the_machine() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeq.deploy.job import deploy, look
-from edgeq.deploy.rsync import send
+from edgeq.deploy.rsync import _failure, send
 from edgeq.deploy.ssh import Device, LostConnection
 from edgeq.spec.errors import EdgeqError, RequestError
 from tests.deploy.sshd import ADDRESS, Link, Sshd, free_port
@@ -95,6 +95,27 @@ def test_it_has_no_python_and_no_rsync(sshd: Sshd, bundle: Path, tmp_path: Path)
         send(bare, bundle)  # it was there when it was looked for
     assert failed.value.code == "no-tool"
     assert "apt install rsync" in failed.value.hint
+
+
+@pytest.mark.parametrize(("version", "code"), [("3.9.64", "old-python"), ("3.11.32", "unsupported-cpu")])
+def test_its_python_is_too_old_or_too_small(
+    device: Device, bundle: Path, tmp_path: Path, version: str, code: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {version}\n")
+    python.chmod(0o755)
+    with pytest.raises(EdgeqError) as failed:
+        deploy(device, bundle, str(python), quiet)
+    assert failed.value.code == code
+    assert not Path(device.folder).exists()
+
+
+def test_a_disk_that_fills_up_there_is_told(device: Device) -> None:
+    said = """rsync: [receiver] write failed on "/x/edgeq.pyz": No space left on device (28)
+rsync error: error in file IO (code 11) at receiver.c(380) [receiver=3.2.7]"""
+    found = _failure(device, 11, said)
+    assert found.code == "disk-full"
+    assert "No space left" in found.why
 
 
 def test_there_is_no_program_here(
