@@ -59,6 +59,7 @@ def test_each_room_knows_only_its_own(path: Path) -> None:
             "backends",
             "cli",
             "data",
+            "deploy",
             "explain",
             "export",
             "files",
@@ -69,17 +70,43 @@ def test_each_room_knows_only_its_own(path: Path) -> None:
             "setting",
             "tune",
         },
-        "backends": {"cli", "explain", "export", "loadgen", "report", "run", "setting", "tune"},
-        "loadgen": {"backends", "cli", "data", "explain", "export", "report", "run", "setting", "tune"},
-        "report": {"backends", "cli", "data", "explain", "export", "host", "loadgen", "tune"},
-        "run": {"cli", "explain", "export", "report", "tune"},
-        "export": {"cli", "explain", "loadgen", "report", "run", "tune"},
-        "data": {"backends", "cli", "explain", "loadgen", "report", "run", "setting", "tune"},
-        "host": {"backends", "cli", "data", "explain", "export", "loadgen", "report", "run", "setting", "tune"},
-        "explain": {"cli", "export", "loadgen", "report", "run", "tune"},
-        "tune": {"cli", "explain", "export", "loadgen", "report"},
+        "backends": {"cli", "deploy", "explain", "export", "loadgen", "report", "run", "setting", "tune"},
+        "loadgen": {"backends", "cli", "data", "deploy", "explain", "export", "report", "run", "setting", "tune"},
+        "report": {"backends", "cli", "data", "deploy", "explain", "export", "host", "loadgen", "tune"},
+        "run": {"cli", "deploy", "explain", "export", "report", "tune"},
+        "export": {"cli", "deploy", "explain", "loadgen", "report", "run", "tune"},
+        "data": {"backends", "cli", "deploy", "explain", "loadgen", "report", "run", "setting", "tune"},
+        "host": {
+            "backends",
+            "cli",
+            "data",
+            "deploy",
+            "explain",
+            "export",
+            "loadgen",
+            "report",
+            "run",
+            "setting",
+            "tune",
+        },
+        "explain": {"cli", "deploy", "export", "loadgen", "report", "run", "tune"},
+        "tune": {"cli", "deploy", "explain", "export", "loadgen", "report"},
+        "deploy": {"cli", "explain", "export", "loadgen", "report", "setting", "tune"},
     }.get(room, set())
     assert not _rooms(path) & forbidden
+
+
+@pytest.mark.parametrize("name", ["unpack.py", "attend.py"])
+def test_what_a_bundle_starts_with_needs_python_alone(name: str) -> None:
+    path = PACKAGE / "deploy" / name
+    assert {each.split(".")[0] for each in _imports(path)} <= sys.stdlib_module_names
+    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
+
+
+@pytest.mark.parametrize("path", [m for m in MODULES if m.parent.name == "deploy"], ids=_id)
+def test_deploying_runs_nothing_by_itself(path: Path) -> None:
+    """Of the room that measures it knows only which samples it takes."""
+    assert {name for name in _imports(path) if name.startswith("edgeq.run")} <= {"edgeq.run.samples"}
 
 
 @pytest.mark.parametrize("path", [m for m in MODULES if m.parent.name == "backends"], ids=_id)
@@ -97,7 +124,7 @@ def test_the_command_line_answers_without_any_framework() -> None:
     code = (
         "import sys\n"
         "from edgeq.cli.main import cli\n"
-        "for verb in ('run', 'export', 'report', 'doctor', 'explain', 'sweep', 'tune'):\n"
+        "for verb in ('run', 'export', 'report', 'doctor', 'explain', 'sweep', 'tune', 'bundle', 'deploy'):\n"
         "    cli.main([verb, '--help'], standalone_mode=False)\n"
         f"heavy = {sorted(FRAMEWORKS | {'pandas', 'numpy', 'PIL', 'mlperf_loadgen'})!r}\n"
         "print('loaded:', [name for name in heavy if name in sys.modules])\n"

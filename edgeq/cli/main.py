@@ -21,6 +21,8 @@ VERBS = {
     "tune": "Find the fastest threads, streams and batch for each cell.",
     "run": "Measure cells with MLPerf LoadGen.",
     "report": "Turn records into comparison tables.",
+    "bundle": "Pack what was exported, and edgeq, for a device.",
+    "deploy": "Copy a bundle to a device over ssh, and set it up there.",
     "explain": "Why a cell is slow or fast: time by operator, against fp32.",
 }
 

@@ -47,19 +47,17 @@ if TYPE_CHECKING:
 @click.option("--no-tuned", is_flag=True, help="Use the default threads, streams and batch, whatever edgeq tune found.")
 @click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
 @click.option("--list", "only_list", is_flag=True, help="List the cells, and why one can't be measured; run nothing.")
+@options.device(required=False)
+@options.device_dir
+@options.ssh
 @options.threads
 @options.results
 @options.models_dir
-@click.option(
-    "--scenarios",
-    "scenarios_dir",
-    type=click.Path(path_type=Path),
-    default=Path("scenarios"),
-    show_default=True,
-    help="Folder of profiles.",
-)
+@options.scenarios_dir
 @options.as_json
+@click.pass_context
 def command(
+    context: click.Context,
     models: tuple[str, ...],
     backends: tuple[str, ...],
     schemes: tuple[str, ...],
@@ -71,6 +69,9 @@ def command(
     no_tuned: bool,
     resume: bool,
     only_list: bool,
+    device: str | None,
+    device_dir: str,
+    ssh: str,
     threads: int | None,
     results: Path,
     models_dir: Path,
@@ -84,9 +85,13 @@ def command(
 
     \b
     Example: edgeq run --model mobilenet_v2 --backend tflite --scheme fp32 --scheme int8-static
+    Example: edgeq run --device pi@raspberrypi.local --dataset samples     # what edgeq bundle --dataset packed
     """
+    if device is not None:
+        return _there(context, device, device_dir, ssh)
     from edgeq.cli.display import RunDisplay
-    from edgeq.host import cpu, device
+    from edgeq.host import cpu
+    from edgeq.host.device import describe
     from edgeq.run.runner import Runner, RunRequest
     from edgeq.spec.profile import load_profile
 
@@ -109,7 +114,7 @@ def command(
         profile=load_profile(scenarios_dir, profile),
         threads=threads or cpu.physical_cores(),
         target=cpu.target(),
-        device=device.describe(),
+        device=describe(),
         dataset=dataset,
         rounds=rounds,
         seed=seed,
@@ -124,6 +129,35 @@ def command(
         records = Runner(request, display).run()
     display.conclude(records)
     return FELL_SHORT if any(_fell_short(record) for record in records) else DONE
+
+
+def _there(context: click.Context, address: str, device_dir: str, ssh: str) -> int:
+    """The same on a device, whose bundle holds models and profiles; ``--dataset`` is a folder there."""
+    from edgeq.deploy.ssh import Device
+    from edgeq.deploy.there import RemoteRun
+
+    local, of_the_bundle = {"device", "device_dir", "ssh", "results"}, {"models_dir", "scenarios_dir", "as_json"}
+    useless = options.given(context, set(context.params) - of_the_bundle)
+    if useless:
+        raise RequestError(
+            f"{useless[0]} has no use with --device",
+            "models and profiles are those that edgeq bundle packed, and records come as files",
+            f"leave it out; records will be under {context.params['results']}",
+            code="unused-option",
+        )
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    remote = RemoteRun(Device.parse(address, device_dir, ssh), context.params["results"], say)
+    say(f"on {address}: {remote.folder}")
+    arguments = options.given(context, local)
+    if context.params["only_list"]:
+        click.echo(remote.listing(arguments), nl=False)
+        return DONE
+    code = remote.run(arguments, context.params["resume"])
+    say(f"records of {address} are in {context.params['results']}; tables: edgeq report")
+    return code
 
 
 def _fell_short(record: Record) -> bool:

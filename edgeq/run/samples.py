@@ -10,8 +10,9 @@ from typing import Any
 from edgeq.artifact import Manifest
 from edgeq.data.calibration import exclude_calibration
 from edgeq.data.images import list_images
-from edgeq.data.samples import kept_synthetic, prepare
-from edgeq.spec.model import NO_MODEL_SPEC, load_model
+from edgeq.data.packed import is_packed, open_packed
+from edgeq.data.samples import SampleSet, kept_synthetic, prepare
+from edgeq.spec.model import NO_MODEL_SPEC, ModelSpec, load_model
 from edgeq.spec.names import NO_MODEL
 from edgeq.spec.note import Note
 from edgeq.spec.profile import Profile
@@ -44,8 +45,8 @@ def samples_for(
     manifests: Sequence[Manifest],
     on_progress: Callable[[int, int], None],
 ) -> ModelSamples:
-    """Preprocesses the dataset (cached), leaving out every image that any of the artifacts was made with: calibrated
-    on, or judged by while layers to keep in float were searched for.
+    """Preprocesses the dataset (cached), or opens what was packed of it, leaving out every image that any of the artifacts
+    was made with: calibrated on, or judged by while layers to keep in float were searched for.
 
     All artifacts of a model are then judged on the same images.
 
@@ -54,11 +55,10 @@ def samples_for(
     """
     spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(models_dir, model)
     if dataset is None or model == NO_MODEL:
-        made = kept_synthetic(spec, profile.resident_samples, seed + SEED_OFFSET)
+        made = timed_synthetic(spec, profile, seed)
         return ModelSamples(made.to_spec(), made.sha256, warnings=list(made.warnings))
-    images = list_images(dataset, spec.classes, spec.label_offset, on_progress=on_progress)
     seen = {digest for manifest in manifests for digest in manifest.seen_images}
-    samples, excluded = exclude_calibration(prepare(images, spec, on_progress), seen)
+    samples, excluded = exclude_calibration(dataset_samples(spec, dataset, on_progress), seen)
     described = samples.describe()
     bad = [image.name for image in samples.bad]
     warnings = list(samples.warnings)
@@ -74,5 +74,22 @@ def samples_for(
     # Of no use to a worker, and 5 MB of its memory, and of each cell's job.json, with 50,000 images.
     described_to_worker = samples.to_spec() | {"file_hashes": []}
     return ModelSamples(
-        described_to_worker, samples.sha256, str(dataset), described["preprocessing"], bad, excluded, warnings
+        described_to_worker, samples.sha256, samples.path, described["preprocessing"], bad, excluded, warnings
     )
+
+
+def timed_synthetic(spec: ModelSpec, profile: Profile, seed: int) -> SampleSet:
+    """The samples that are timed without a dataset: as many as ``profile`` keeps in memory, made once."""
+    return kept_synthetic(spec, profile.resident_samples, seed + SEED_OFFSET)
+
+
+def dataset_samples(spec: ModelSpec, dataset: Path, on_progress: Callable[[int, int], None]) -> SampleSet:
+    """All samples of a folder of images, or of a folder that a bundle brought (``edgeq.data.packed``).
+
+    Raises:
+        RequestError: the dataset is unusable.
+        EdgeqError: packed samples are damaged, or the cache can't be written.
+    """
+    if is_packed(dataset):
+        return open_packed(dataset, spec)
+    return prepare(list_images(dataset, spec.classes, spec.label_offset, on_progress=on_progress), spec, on_progress)

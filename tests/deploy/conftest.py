@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeq.artifact import Reference, write_manifest
+from edgeq.backends import installed, open_session
+from edgeq.backends.probes import packaged
+from edgeq.backends.session import SessionOptions
+from edgeq.data.layout import to_layout
+from edgeq.deploy import pack
+from edgeq.deploy.contents import BundleRequest
+from edgeq.deploy.pack import Bundle, make_bundle
+from edgeq.files import sha256_file
+from edgeq.host import cpu
+from tests.deploy.sshd import Link, Sshd, running_sshd
+
+MODEL = """
+name = "tiny"
+title = "Tiny"
+input_shape = [3, 16, 16]
+classes = 256
+macs = 1
+parameters = 1
+[source]
+package = "nowhere"
+constructor = "tiny"
+[preprocess]
+resize = 16
+crop = 16
+mean = [0.5, 0.5, 0.5]
+std = [0.25, 0.25, 0.25]
+"""
+BLINK = """
+name = "blink"
+title = "blink"
+resident_samples = 4
+cell_budget_s = 30
+accuracy_budget_s = 30
+[single-stream]
+min_duration_s = 0.1
+min_queries = 64
+percentile = 0.90
+[multi-stream]
+min_duration_s = 0.1
+min_queries = 64
+percentile = 0.90
+[offline]
+min_duration_s = 0.1
+min_samples = 64
+[server]
+min_duration_s = 0.1
+min_queries = 64
+percentile = 0.90
+latency_ms = 100
+"""
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with running_sshd(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture
+def link(sshd: Sshd) -> Iterator[Link]:
+    made = Link(sshd.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, ``tiny``, in two schemes of TFLite (a packaged probe plays it), and a short profile."""
+    if not installed("tflite"):
+        pytest.skip("tflite is not installed")
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "scenarios").mkdir()
+    (folder / "scenarios" / "blink.toml").write_text(BLINK)
+    artifacts = folder / "models" / "tiny" / "artifacts"
+    (artifacts / "tflite").mkdir(parents=True)
+    (folder / "models" / "tiny" / "model.toml").write_text(MODEL)
+    samples = np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float32)
+    for scheme in ("fp16", "int8-static"):
+        manifest, source = packaged("tflite", scheme)
+        session = open_session(manifest, source, SessionOptions(threads=1))
+        logits = np.concatenate([session.infer(each[None]) for each in to_layout(samples, session.input.layout)])
+        session.close()
+        reference = artifacts / f"reference-{scheme}.npz"
+        np.savez(reference, samples=samples, logits=logits)
+        file = artifacts / "tflite" / f"{scheme}.tflite"
+        shutil.copy(source, file)
+        entry = manifest.files[0].model_copy(update={"name": file.name, "sha256": sha256_file(file)})
+        stands = Reference(file=f"../{reference.name}", sha256=sha256_file(reference))
+        made = {"model": "tiny", "files": [entry], "reference": stands, "key": f"key of {scheme}"}
+        write_manifest(file.with_suffix(".json"), manifest.model_copy(update=made))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LoadGen's files, of which none is downloaded: a device of the tests has LoadGen installed."""
+    file = tmp_path_factory.mktemp("loadgen") / "mlcommons_loadgen-6.0.17.tar.gz"
+    file.write_bytes(b"not built in tests")
+    return file
+
+
+def request_of(project: Path, **changes: object) -> BundleRequest:
+    fields: dict[str, object] = {
+        "models_dir": project / "models",
+        "scenarios_dir": project / "scenarios",
+        "models": ("tiny",),
+        "backends": ("tflite",),
+        "schemes": ("fp16", "int8-static"),
+        "target": cpu.target(),
+        "profiles": ("blink",),
+    }
+    return BundleRequest(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def bundle(
+    project: Path, sources: Path, tmp_path_factory: pytest.TempPathFactory, _session_cache: Path
+) -> Bundle:
+    """A bundle of ``project`` for this machine."""
+    out = tmp_path_factory.mktemp("bundle") / f"edgeq-{cpu.target()}.pyz"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pack, "packed", lambda *_: [sources])
+        return make_bundle(request_of(project), out, lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The tests' cache, for fixtures of the session, too."""
+    before = os.environ.get("EDGEQ_CACHE")
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    os.environ["EDGEQ_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        os.environ.pop("EDGEQ_CACHE", None)
+    else:
+        os.environ["EDGEQ_CACHE"] = before
