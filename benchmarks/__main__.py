@@ -37,7 +37,7 @@ class Asked:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", multiple=True, metavar="NAME", help="Rows whose names begin with this; may repeat.")
 @click.option("--list", "listing", is_flag=True, help="Print the rows' names and bars, and measure nothing.")
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Rounds of each comparison.")
+@click.option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Rounds of each comparison.")
 @click.option(
     "--models", type=click.Path(path_type=Path), default=ROOT / "models", help="Folder of model specs and artifacts."
 )

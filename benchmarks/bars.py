@@ -1,9 +1,10 @@
 """What a comparison is measured against, and whether that is reached. Pure: numbers in, a verdict out.
 
 A row holds two figures a round: edgeq's (``ours``) and what it is compared with (``theirs``: another tool's, measured in
-the same round, or a limit). Its ratio is the geometric mean over rounds of ours / theirs, with the interval of
-``edgeq.student.paired_ratio``. A bar is met where that ratio reaches it; where the 95 % interval reaches over the bar, on
-whichever side the ratio lies, the verdict says ``not certain``: with as many rounds again it might have come out otherwise.
+the same round, or a limit). Its ratio is the median over rounds of ours / theirs, with the interval of
+``edgeq.student.median_ratio``: on a shared machine a round in which a neighbour wakes up is off by half, and would be all
+that a mean tells. A bar is met where that ratio reaches it; where the 95 % interval reaches over the bar, on whichever side
+the ratio lies, the verdict says ``not certain``: with as many rounds again it might have come out otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edgeq.spec.note import Note
-from edgeq.student import Ratio, paired_ratio
+from edgeq.student import Ratio, median_ratio
 
 Side = Literal["at least", "at most"]
 Verdict = Literal["met", "met, not certain", "not met", "not met, not certain", "failed", "no bar"]
@@ -88,7 +89,7 @@ class Row:
         """Of the rounds; of a single round without an interval (``low`` 0, ``high`` infinite). None without any."""
         if not self.rounds:
             return None
-        paired = paired_ratio([one.ours for one in self.rounds], [one.theirs for one in self.rounds])
+        paired = median_ratio([one.ours for one in self.rounds], [one.theirs for one in self.rounds])
         return paired or Ratio(self.rounds[0].ours / self.rounds[0].theirs, 0.0, float("inf"), 1)
 
     @property
@@ -109,7 +110,7 @@ class Row:
             return "failed"
         if bar is None:
             return "no bar"
-        reached = bar.reached(ratio.mean, self.theirs)
+        reached = bar.reached(ratio.middle, self.theirs)
         if all(bar.reached(end, self.theirs) == reached for end in (ratio.low, ratio.high)):
             return "met" if reached else "not met"
         return "met, not certain" if reached else "not met, not certain"
@@ -130,7 +131,7 @@ class Row:
             "bar": bar and {"side": bar.side, "ratio": bar.ratio, "slack": bar.slack},
             "bar_in_force": bar.beside(self.theirs) if bar and self.rounds else None,
             "rounds": [{"ours": one.ours, "theirs": one.theirs, **one.detail} for one in self.rounds],
-            "ratio": ratio and ratio.mean,
+            "ratio": ratio and ratio.middle,
             "interval": [ratio.low, ratio.high] if ratio and several else None,
             "verdict": self.verdict,
             "failures": [note.model_dump() for note in self.failures],

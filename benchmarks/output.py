@@ -115,7 +115,7 @@ def cells(row: Row) -> list[str]:
         row.claim.name,
         f"{digits(row.ours)} {unit}",
         f"{digits(row.theirs)} {unit}",
-        f"{ratio.mean:.3f}",
+        f"{ratio.middle:.3f}",
         interval,
         said,
     ]

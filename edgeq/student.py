@@ -20,9 +20,10 @@ WIDEST_LOG = 20.0
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as large one quantity is as another: the geometric mean over ``n`` pairs, and its 95 % interval."""
+    """How many times as large one quantity is as another, over ``n`` pairs, and the 95 % interval of that."""
 
-    mean: float
+    middle: float
+    """The pairs' geometric mean, or their median: as the function that gave it says."""
     low: float
     high: float
     n: int
@@ -71,3 +72,32 @@ def paired_ratio(new: Sequence[float], base: Sequence[float]) -> Ratio | None:
         return None
     middle, half = statistics.fmean(logs), min(half_width(logs), WIDEST_LOG)
     return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), len(logs))
+
+
+def median_ratio(new: Sequence[float], base: Sequence[float]) -> Ratio | None:
+    """``new`` over ``base``, pair by pair: the median of the pairs' ratios, which single disturbed pairs do not move.
+
+    The interval lies between two of the ratios in their order: the k-th from either end, with the largest k that leaves
+    2.5 % or less to either side, by the binomial distribution of how many lie below the true median (Thompson, Annals of
+    Mathematical Statistics 7, 1936). Fewer than six pairs have no such interval, and are judged by ``paired_ratio``.
+
+    Args:
+        new: Positive values in any unit, one a round.
+        base: The other's, in the same unit and of the same rounds.
+
+    Returns:
+        None for fewer than two pairs.
+    """
+    ratios = sorted(one / other for one, other in zip(new, base, strict=True))
+    n = len(ratios)
+    if n < _FEWEST_FOR_MEDIAN:
+        return paired_ratio(new, base)
+    k, below = 0, 1
+    while below <= 0.025 * 2**n:
+        k += 1
+        below += math.comb(n, k)
+    return Ratio(statistics.median(ratios), ratios[k - 1], ratios[n - k], n)
+
+
+#: With five pairs, the smallest and the largest ratio enclose the median in 94 of 100 cases.
+_FEWEST_FOR_MEDIAN = 6

@@ -170,7 +170,7 @@ def _print_method(found: Explained, console: Console) -> None:
             )
     if found.ratio is not None:
         console.print(
-            f"  time over fp32's, paired by round: {found.ratio.mean:.2f} (95 % interval {found.ratio.low:.2f} to "
+            f"  time over fp32's, paired by round: {found.ratio.middle:.2f} (95 % interval {found.ratio.low:.2f} to "
             f"{found.ratio.high:.2f})",
             soft_wrap=True,
         )

@@ -49,7 +49,7 @@ def choose(rounds: Mapping[Setting, Sequence[float]], default: Setting) -> Choic
         ratio = paired_ratio(rates, rounds[default]) if setting != default else None
         if ratio is None or not better(rates, rounds[default]):
             continue
-        if best.ratio is None or ratio.mean > best.ratio.mean:
+        if best.ratio is None or ratio.middle > best.ratio.middle:
             best = Choice(setting, ratio)
     return best
 
@@ -60,7 +60,7 @@ def better(rates: Sequence[float], default: Sequence[float]) -> bool:
     Not so of a single round. Of three, a gain shows that is 2.5 times as large as rounds differ; of five, 1.2 times.
     """
     ratio = paired_ratio(rates, default)
-    return ratio is not None and ratio.mean >= MIN_GAIN and ratio.low > 1
+    return ratio is not None and ratio.middle >= MIN_GAIN and ratio.low > 1
 
 
 def rate(seconds: Sequence[float], samples: int) -> float:

@@ -123,7 +123,8 @@ class Search:
         ratio = choice.ratio
         return Tuned(
             scenario=scenario, key=key, setting=choice.setting, default=self._default[scenario],
-            gain=ratio.mean if ratio else 1.0, gain_low=ratio.low if ratio else None, gain_high=ratio.high if ratio else None,
+            gain=ratio.middle if ratio else 1.0,
+            gain_low=ratio.low if ratio else None, gain_high=ratio.high if ratio else None,
             when=datetime.now(UTC).isoformat(timespec="seconds"), notes=self.notes,
             candidates=[
                 Candidate(setting=setting, samples_per_second=self.rates.get(entry, []), note=self.lost.get(entry))
