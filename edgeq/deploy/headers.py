@@ -14,7 +14,7 @@ from edgeq.spec.errors import EdgeqError
 #: Target → Debian's name of the architecture, and the triplet of its compiler.
 DEBIAN = {"aarch64": ("arm64", "aarch64-linux-gnu")}
 
-#: Python → the Debian release that carries it: bookworm and trixie, what 64-bit Raspberry Pi OS is made of since 2023 and 2025.
+#: Python → the Debian release that carries it: what 64-bit Raspberry Pi OS is made of since 2023 and since 2025.
 RELEASES = {"3.11": "bookworm", "3.13": "trixie"}
 
 _SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgeq.deploy.headers import DEBIAN
 from edgeq.deploy.loadgen import NAME as LOADGEN
 from edgeq.files import cache_dir, sha256_json
 from edgeq.spec.errors import EdgeqError
@@ -17,7 +18,7 @@ _GLIBC = (17, 24, 26, 27, 28, 31, 34, 35, 36)
 
 
 def wheels(requirements: Sequence[str], python: str, machine: str) -> list[Path]:
-    """The wheel of each of ``requirements`` but LoadGen's (see ``edgeq.deploy.loadgen``), from pip's index or as kept.
+    """The wheel of each of ``requirements``, from pip's index or as kept; on ARM, LoadGen's is ``edgeq.deploy.loadgen``'s.
 
     Args:
         requirements: Lines ``name==version``, with all that they require.
@@ -27,7 +28,7 @@ def wheels(requirements: Sequence[str], python: str, machine: str) -> list[Path]
     Raises:
         EdgeqError: one has no wheel for this Python and machine, or there is no network (code ``no-wheel``).
     """
-    wanted = [line for line in requirements if not line.startswith(f"{LOADGEN}==")]
+    wanted = [line for line in requirements if machine not in DEBIAN or not line.startswith(f"{LOADGEN}==")]
     folder = cache_dir() / "wheels" / f"{machine}-{python}-{sha256_json(wanted)[:12]}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)

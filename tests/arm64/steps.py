@@ -90,7 +90,7 @@ class Course:
             given = ["--weights", str(WEIGHTS), "--calibration", str(DATASET)]
         schemes = [word for scheme in SCHEMES for word in ("--scheme", scheme)]
         self._edgeq(["export", "--model", MODEL, *schemes, "--target", "aarch64", "--out", str(models), *given])
-        manifests = [json.loads(path.read_text()) for path in sorted(models.glob("*/artifacts/*/*.json"))]
+        manifests = [json.loads(path.read_text()) for path in sorted(models.glob("*/artifacts/[!.]*/*.json"))]
         lost = [f"{each['backend']}/{each['scheme']}" for each in manifests if each["status"] != "ok"]
         if lost or len(manifests) != len(SCHEMES) * 4:
             raise StepFailed(f"{len(manifests)} artifacts, of which failed: {', '.join(lost) or 'none'}")

@@ -131,7 +131,7 @@ def bundle(
     out = tmp_path_factory.mktemp("bundle") / f"edgeq-{cpu.target()}.pyz"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pack, "packed", lambda *_: [sources])
-        return make_bundle(request_of(project), out, lambda *_: None)
+        return make_bundle(request_of(project), out, lambda *_: None, lambda _step: None)
 
 
 @pytest.fixture(scope="session")
