@@ -8,6 +8,7 @@ import click
 
 from edgeq.artifact import TARGETS
 from edgeq.cli import options
+from edgeq.deploy.checkout import PYTHONS
 from edgeq.spec.errors import DONE
 from edgeq.spec.names import BACKENDS, SCHEMES, check_names
 
@@ -50,6 +51,12 @@ DEFAULT_BACKENDS = tuple(name for name in BACKENDS if name != "pytorch")
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of these samples; as for edgeq run."
 )
 @click.option(
+    "--wheels",
+    multiple=True,
+    type=click.Choice(PYTHONS),
+    help="Pack all that a device with this Python installs: it then needs no network. May repeat.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     default=None,
@@ -66,6 +73,7 @@ def command(
     dataset: Path | None,
     profiles: tuple[str, ...],
     seed: int,
+    wheels: tuple[str, ...],
     out: Path | None,
     models_dir: Path,
     scenarios_dir: Path,
@@ -96,6 +104,7 @@ def command(
         profiles=check_names("profile", profiles or ("quick",), profile_names(scenarios_dir)),
         dataset=dataset,
         seed=seed,
+        wheels=wheels,
     )
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     with errors.status("bundle") as status:
@@ -103,6 +112,7 @@ def command(
             request,
             out or Path(f"{request.name}.pyz"),
             lambda model, done, total: status.update(f"preprocessing the dataset for {model} ({done}/{total})"),
+            lambda step: status.update(f"bundle: {step}"),
         )
     for note in made.notes:
         errors.print(f"[bold yellow]warning[/] \\[{note.code}] ", end="")

@@ -82,8 +82,9 @@ def _setuptools() -> tuple[int, ...]:
 def requirements(root: Path, extras: Iterable[str], machine: str) -> list[str]:
     """``name==version`` lines of all that a device of ``machine`` installs beside edgeq's wheel, sorted.
 
-    Starts from ``pyproject.toml``, follows what packages require, and takes the versions of ``constraints.txt``. Of a package
-    that is not installed here in the device's version, pip finds out there what it requires, by the same constraints.
+    Starts from ``pyproject.toml``, follows what packages require, and takes the versions of ``constraints.txt``. A package of
+    which the device has another version than this machine (torch) is taken to require what it does here, as far as that is
+    pinned for the device.
 
     Args:
         extras: Of edgeq's, such as ``tflite``.
@@ -106,7 +107,7 @@ def requirements(root: Path, extras: Iterable[str], machine: str) -> list[str]:
         if (name, frozenset(each.extras)) in seen or not _applies(each, environments, ("",)):
             continue
         seen.add((name, frozenset(each.extras)))
-        if pins.get(name) == _installed(name):
+        if _is_installed(name):
             required = (Requirement(line) for line in importlib.metadata.requires(name) or [])
             left += [
                 one for one in required if _applies(one, environments, ("", *each.extras)) and _plain(one.name) in pins
@@ -143,11 +144,12 @@ def _pins(path: Path, environments: Sequence[dict[str, str]]) -> dict[str, str]:
             for pin in pins if _applies(pin, environments, ("",))}  # fmt: skip
 
 
-def _installed(name: str) -> str:
+def _is_installed(name: str) -> bool:
     try:
-        return importlib.metadata.version(name)
+        importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return ""
+        return False
+    return True
 
 
 def _plain(name: str) -> str:

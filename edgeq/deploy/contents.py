@@ -39,6 +39,8 @@ class BundleRequest:
     profiles: Sequence[str]
     dataset: Path | None = None
     seed: int = 0
+    wheels: Sequence[str] = ()
+    """Pythons, such as ``3.11``, for which everything that is installed is packed, too."""
 
     @property
     def name(self) -> str:

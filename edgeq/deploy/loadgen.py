@@ -1,50 +1,178 @@
-"""LoadGen for a device: no wheel of it is published for aarch64, so a bundle brings one, or what it is built from."""
+"""MLPerf LoadGen for a device: no wheel of it is published for ARM, so one is built here by a cross compiler, and kept."""
 
 from __future__ import annotations
 
-import importlib.metadata
+import os
+import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 
+from edgeq.deploy.headers import DEBIAN, RELEASES, python_headers
 from edgeq.files import cache_dir
 from edgeq.spec.errors import EdgeqError
+from edgeq.spec.note import Note
 
-#: What the sdist is built with on the device; pip looks for them among the bundle's wheels.
-_TOOLS = ("pybind11", "setuptools", "wheel")
+#: The distribution, and what its sdist asks for to be built; a device that builds it gets these along.
+NAME, BUILDERS = "mlcommons-loadgen", ("setuptools", "wheel", "pybind11==2.11.1")
+
+#: Told what is being done: it takes a minute or two.
+Watcher = Callable[[str], None]
 
 
-def packed(target: str, pythons: Sequence[str]) -> list[Path]:
-    """The files that a bundle for ``target`` holds of LoadGen: wheels for ``pythons`` (``3.11``, …) as far as there are
-    any in the cache's ``wheels/``, the sdist, and the wheels that building it takes.
+def packed(target: str, watcher: Watcher) -> tuple[list[Path], list[Note]]:
+    """What a bundle carries of LoadGen: its sdist with what builds it, and a wheel for each Python of ``RELEASES``.
+
+    Returns:
+        The files, and for each wheel that could not be had a note of why: the device then builds it. Nothing for x86-64,
+        for which wheels are published.
 
     Raises:
-        EdgeqError: the sdist is not in the cache, and can't be downloaded (code ``no-loadgen``).
+        EdgeqError: the sdist can't be had (code ``no-loadgen``).
     """
+    if target not in DEBIAN:
+        return [], []
+    version = metadata.version(NAME)
+    watcher("LoadGen's source")
+    files, notes = [sdist(version), *builders()], []
+    for python in RELEASES:
+        try:
+            watcher(f"LoadGen for Python {python} on {target} (a minute or two, once)")
+            files.append(wheel(version, python, target))
+        except EdgeqError as error:
+            text = f"the bundle has no LoadGen built for Python {python}: {error.what}: {error.why}"
+            notes.append(Note(code=error.code, text=text, hint=error.hint))
+    return files, notes
+
+
+def sdist(version: str) -> Path:
+    """LoadGen's source, from the package index or as it was kept. Raises ``EdgeqError`` (code ``no-loadgen``)."""
+    folder = cache_dir() / "wheels" / "source"
+    asked = ["--no-binary", NAME, f"{NAME}=={version}"]
+    return _had(folder, f"mlcommons_loadgen-{version}.tar.gz", asked)[0]
+
+
+def builders() -> list[Path]:
+    """Wheels, of any platform, of what the sdist is built with. Raises ``EdgeqError`` (code ``no-loadgen``)."""
+    return _had(cache_dir() / "wheels" / "builders", "*.whl", ["--only-binary", ":all:", *BUILDERS])
+
+
+def _had(folder: Path, pattern: str, asked: Sequence[str]) -> list[Path]:
+    if not list(folder.glob(pattern)):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as temporary:
+            _pip(["download", "--no-deps", "--dest", temporary, *asked])
+            folder.mkdir(exist_ok=True)
+            for file in Path(temporary).iterdir():
+                file.replace(folder / file.name)
+    return sorted(folder.glob(pattern))
+
+
+def wheel(version: str, python: str, target: str) -> Path:
+    """LoadGen's wheel for one Python, cross-compiled from the sdist (a minute and a half), or as it was kept.
+
+    It is tagged by the C library that its symbols ask for, so that pip on an older device refuses it.
+
+    Args:
+        version: Of LoadGen.
+        python: Such as ``3.11``.
+        target: A key of ``DEBIAN``.
+
+    Raises:
+        EdgeqError: no cross compiler (code ``no-cross-compiler``), no headers (``no-headers``), no source
+            (``no-loadgen``), or the build fails (``build-failed``).
+    """
+    tag = f"cp{python.replace('.', '')}"
     folder = cache_dir() / "wheels"
-    folder.mkdir(parents=True, exist_ok=True)
-    version = importlib.metadata.version("mlcommons-loadgen")
-    sdist = folder / f"mlcommons_loadgen-{version}.tar.gz"
-    if not sdist.is_file():
-        _download(folder, f"mlcommons-loadgen=={version}", "--no-binary", "mlcommons-loadgen")
-    found = [sdist]
-    for tool in _TOOLS:
-        pattern = f"{tool}-*-none-any.whl"
-        if not any(folder.glob(pattern)):
-            _download(folder, tool, "--only-binary", ":all:")
-        found.append(max(folder.glob(pattern)))
-    machine = "aarch64" if target == "aarch64" else "x86_64"
-    tags = [f"cp{each.replace('.', '')}" for each in pythons]
-    wheels = sorted(folder.glob(f"mlcommons_loadgen-{version}-*{machine}.whl"))
-    return [*(wheel for wheel in wheels if wheel.name.split("-")[2] in tags), *found]
-
-
-def _download(folder: Path, what: str, *how: str) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", *how]
-    done = subprocess.run([*command, "--dest", str(folder), what], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or ["pip said nothing"]
+    kept = sorted(folder.glob(f"mlcommons_loadgen-{version}-{tag}-{tag}-*_{target}.whl"))
+    if kept:
+        return kept[0]
+    triplet = DEBIAN[target][1]
+    compiler = shutil.which(f"{triplet}-g++")
+    if compiler is None:
         raise EdgeqError(
-            f"{what} could not be downloaded", said[-1], "connect to a network, then try again", code="no-loadgen"
+            f"LoadGen can't be built for {target} here",
+            f"there is no {triplet}-g++",
+            f"run: sudo apt install g++-{triplet} (or build it on the device: sudo apt install g++ python3-dev there)",
+            code="no-cross-compiler",
         )
+    environment = _environment(compiler, triplet, python, target, python_headers(python, target))
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as temporary:
+        source = sdist(version)
+        _pip(["wheel", "--no-deps", "--wheel-dir", temporary, str(source)], environment, code="build-failed")
+        (built,) = Path(temporary).glob("*.whl")
+        tagged = _retag(built, tag, target)
+        return tagged.replace(folder / tagged.name)
+
+
+def _environment(compiler: str, triplet: str, python: str, target: str, include: Path) -> dict[str, str]:
+    """What makes setuptools compile for another machine: its compiler, its headers before ours, its file names."""
+    command = f"{compiler} -I{include / f'python{python}'} -I{include}"
+    # The device's own libstdc++ may be older than the compiler's.
+    link = f"{compiler} -shared -static-libstdc++ -static-libgcc"
+    return {
+        "CC": command,
+        "CXX": command,
+        "LDSHARED": link,
+        "LDCXXSHARED": link,
+        "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.replace('.', '')}-{triplet}.so",
+        "_PYTHON_HOST_PLATFORM": f"linux-{target}",
+    }
+
+
+def _retag(built: Path, python_tag: str, target: str) -> Path:
+    with zipfile.ZipFile(built) as archive:
+        name = next(each for each in archive.namelist() if each.endswith(".so"))
+        library = archive.read(name)
+    major, minor = newest_glibc(library)
+    tags = [
+        "--python-tag",
+        python_tag,
+        "--abi-tag",
+        python_tag,
+        "--platform-tag",
+        f"manylinux_{major}_{minor}_{target}",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "wheel", "tags", "--remove", *tags, str(built)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise _failed("build-failed", done.stderr or done.stdout)
+    return built.with_name(done.stdout.split()[-1])
+
+
+def newest_glibc(library: bytes) -> tuple[int, int]:
+    """The newest version of glibc whose symbols an ELF file asks for, (2, 17) at least: what manylinux tags begin with."""
+    found = re.findall(rb"GLIBC_(\d+)\.(\d+)", library)
+    return max([(2, 17), *((int(major), int(minor)) for major, minor in found)])
+
+
+def _pip(arguments: Sequence[str], environment: dict[str, str] | None = None, *, code: str = "no-loadgen") -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise _failed(code, done.stderr or done.stdout)
+
+
+def _failed(code: str, said: str) -> EdgeqError:
+    errors = [line.strip() for line in said.splitlines() if "error" in line.lower()] or said.strip().splitlines()
+    return EdgeqError(
+        "LoadGen could not be built" if code == "build-failed" else "the source of LoadGen can't be had",
+        (errors or ["pip gave no reason"])[0][:300],
+        "check the network and the compiler, then run the same command again",
+        code=code,
+    )

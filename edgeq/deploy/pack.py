@@ -16,9 +16,10 @@ from typing import BinaryIO
 from edgeq import __version__
 from edgeq.backends import REGISTRY
 from edgeq.deploy import unpack
-from edgeq.deploy.checkout import PYTHONS, build_wheel, checkout, requirements
+from edgeq.deploy.checkout import build_wheel, checkout, requirements
 from edgeq.deploy.contents import SAMPLES, BundleRequest, Contents, Item, Progress, add_artifacts, add_samples
-from edgeq.deploy.loadgen import packed
+from edgeq.deploy.loadgen import Watcher, packed
+from edgeq.deploy.wheels import wheels
 from edgeq.files import atomic_path
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
@@ -39,7 +40,7 @@ class Bundle:
     notes: tuple[Note, ...]
 
 
-def make_bundle(request: BundleRequest, out: Path, on_progress: Progress) -> Bundle:
+def make_bundle(request: BundleRequest, out: Path, on_progress: Progress, on_step: Watcher) -> Bundle:
     """Packs what a device of ``request.target`` runs the artifacts with into ``out``. The same files give the same bundle.
 
     Raises:
@@ -53,8 +54,15 @@ def make_bundle(request: BundleRequest, out: Path, on_progress: Progress) -> Bun
     extras = [*(REGISTRY[backend].extra for backend in request.backends), "report"]
     lines = requirements(root, extras, request.machine)
     with tempfile.TemporaryDirectory(prefix="edgeq-bundle-") as scratch:
-        for path in [*packed(request.target, PYTHONS), build_wheel(root, Path(scratch))]:
-            contents.add(f"wheels/{path.name}", "wheels", path)
+        loadgen, notes = packed(request.target, on_step)
+        contents.notes += notes
+        on_step("edgeq's wheel")
+        for path in [*loadgen, build_wheel(root, Path(scratch))]:
+            contents.add(f"wheels/{path.name}", "edgeq and LoadGen", path)
+        for python in request.wheels:
+            on_step(f"wheels for Python {python}")
+            for path in wheels(lines, python, request.machine):
+                contents.add(f"wheels/{path.name}", "wheels of all else", path)
         for name, text in (("requirements.txt", "\n".join(lines) + "\n"), ("README.txt", _readme(request))):
             contents.add(name, "edgeq", text.encode())
         contents.add("constraints.txt", "edgeq", root / "constraints.txt")

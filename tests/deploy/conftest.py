@@ -118,9 +118,9 @@ def bundler(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[B
     sdist.write_bytes(b"not built in tests")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEQ_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        patch.setattr(pack, "packed", lambda *_: [sdist])
+        patch.setattr(pack, "packed", lambda *_: ([sdist], []))
         patch.setattr(pack, "build_wheel", lambda *_: wheel)
-        yield lambda request, out: make_bundle(request, out, lambda *_: None)
+        yield lambda request, out: make_bundle(request, out, lambda *_: None, lambda _step: None)
 
 
 def request_of(project: Path, **changes: Any) -> BundleRequest:

@@ -1,0 +1,302 @@
+"""The course of ``make test-arm64``: each step says what it saw; where its ground is missing, it is not taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from edgeq.files import cache_dir, sha256_file
+from tests.arm64.root import Board, arm64_root
+
+PROJECT = Path(__file__).resolve().parents[2]
+#: Real weights and labelled images, where its makers have them beside the project. Elsewhere weights are random.
+SHARED = Path(os.environ.get("EDGEQ_SHARED", PROJECT.parent / "shared")) / "data"
+WEIGHTS, DATASET = SHARED / "mobilenet_v2-rot180.safetensors", SHARED / "nips17-rot180"
+REAL = WEIGHTS.is_file() and DATASET.is_dir()
+
+MODEL, SCHEMES, IMAGES = "mobilenet_v2", ("fp32", "int8-static"), 50
+#: Images whose first class may differ from x86's: kernels sum in other orders, and int8 ones round in other places.
+MOST_DIFFERING = {"fp32": 1, "int8-static": 5}
+#: Backends that the emulator is known to run, and others that it may not.
+SURE, UNSURE = ("tflite", "onnxruntime"), ("openvino", "pytorch")
+#: Of bookworm.
+PYTHON = "3.11"
+PLACE, HOME = "/root/board", "/root/board/edgeq-aarch64"
+
+
+class StepFailed(Exception):
+    """What was expected of a step and not seen."""
+
+
+@dataclass
+class Course:
+    """All steps in their order, with what they found so far."""
+
+    console: Console
+    passed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def go(self) -> int:
+        """Takes all steps; exit code 0 where none failed."""
+        with self._timed("arm64 root") as said:
+            root, cached = arm64_root()
+            said(f"{root.name}, {'from the cache' if cached else 'made now'}")
+        self.pi4, self.pi5 = Board(root, "cortex-a72"), Board(root, "cortex-a76")
+        self.work = cache_dir() / "test-arm64"
+        for each in self.work.glob("*"):
+            if each.name != "models":  # export finds what has not changed
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        ground = (
+            self.step("export for aarch64 on x86", self.export)
+            and self.step("bundle", self.bundle)
+            and self.step("Pi 4: unpack and set up", self.set_up)
+        )
+        if ground:
+            self.step("Pi 4: doctor", lambda: self.doctor(self.pi4, "Cortex-A72", dotprod=False))
+            self.step(
+                "Pi 4: TFLite and ONNX Runtime, accuracy and three scenarios", lambda: self.cells(self.pi4, IMAGES)
+            )
+            self.step("accuracy agrees with x86, image by image", self.agreement)
+            self.step("Pi 4: OpenVINO and PyTorch, or why not", lambda: self.unsure(self.pi4))
+            self.step("Pi 5: doctor", lambda: self.doctor(self.pi5, "Cortex-A76", dotprod=True))
+            self.step("Pi 5: TFLite and ONNX Runtime, three scenarios", lambda: self.cells(self.pi5, SCHEMES, ()))
+            self.step("the report keeps emulated cells out of the comparison", self.report)
+        self.console.print(f"\n{len(self.passed)} passed, {len(self.failed)} failed")
+        return 1 if self.failed else 0
+
+    # --- steps: each returns one line of what it saw
+
+    def export(self) -> str:
+        models = self.work / "models"
+        (models / MODEL).mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT / "models" / MODEL / "model.toml", models / MODEL)
+        scenarios = shutil.copytree(PROJECT / "scenarios", self.work / "scenarios")
+        shutil.copy(Path(__file__).parent / "scenarios/few.toml", scenarios)
+        given = ["--weights", "random"]
+        if REAL:
+            given = ["--weights", str(WEIGHTS), "--calibration", str(DATASET)]
+        schemes = [word for scheme in SCHEMES for word in ("--scheme", scheme)]
+        self._edgeq(["export", "--model", MODEL, *schemes, "--target", "aarch64", "--out", str(models), *given])
+        manifests = [json.loads(path.read_text()) for path in sorted(models.glob("*/artifacts/[!.]*/*.json"))]
+        lost = [f"{each['backend']}/{each['scheme']}" for each in manifests if each["status"] != "ok"]
+        if lost or len(manifests) != len(SCHEMES) * 4:
+            raise StepFailed(f"{len(manifests)} artifacts, of which failed: {', '.join(lost) or 'none'}")
+        if REAL:
+            self._choose_images(manifests)
+        return f"{len(manifests)} artifacts of {MODEL}, weights {'real' if REAL else 'random'}"
+
+    def _choose_images(self, manifests: Sequence[Mapping[str, Any]]) -> None:
+        """A folder of images that nothing was calibrated on."""
+        seen = {digest for each in manifests for digest in each["calibration"]["images"]}
+        folder = self.work / "images"
+        folder.mkdir()
+        labels = [line.split() for line in (DATASET / "val_map.txt").read_text().splitlines()]
+        fresh = [(name, label) for name, label in labels if sha256_file(DATASET / name) not in seen][:IMAGES]
+        for name, _ in fresh:
+            shutil.copy(DATASET / name, folder)
+        (folder / "val_map.txt").write_text("".join(f"{name} {label}\n" for name, label in fresh))
+
+    def bundle(self) -> str:
+        out = self.work / "edgeq-aarch64.pyz"
+        backends = [word for backend in (*SURE, *UNSURE) for word in ("--backend", backend)]
+        done = self._edgeq([
+            "bundle", "--target", "aarch64", "--model", MODEL, *backends, "--models", str(self.work / "models"),
+            "--scenarios", str(self.work / "scenarios"), "--profile", "few", "--wheels", PYTHON, "--out", str(out),
+            *(["--dataset", str(self.work / "images")] if REAL else []),
+        ])  # fmt: skip
+        self.console.print(done, markup=False, style="dim")
+        return f"{out.name}, {out.stat().st_size / 1e6:.0f} MB"
+
+    def set_up(self) -> str:
+        place = self.pi4.root / PLACE.lstrip("/")
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        shutil.copy(self.work / "edgeq-aarch64.pyz", place)
+        self._there(self.pi4, ["python3", "edgeq-aarch64.pyz"], PLACE)
+        # What the bundle carries is enough: nothing is asked of a network.
+        self._there(self.pi4, ["./run.sh", "setup"], HOME, {"PIP_NO_INDEX": "1", "PIP_NO_COMPILE": "1"})
+        found = self._there(
+            self.pi4, [".venv/bin/python", "-c", "import mlperf_loadgen; print(mlperf_loadgen.__file__)"], HOME
+        )
+        if "aarch64-linux-gnu" not in found:
+            raise StepFailed(f"LoadGen is {found.strip()}")
+        return f"LoadGen is {Path(found.strip()).name}"
+
+    def doctor(self, board: Board, core: str, *, dotprod: bool) -> str:
+        text = self._there(board, ["./run.sh", "doctor"], HOME, allowed=(0, 1))
+        self.console.print(text, markup=False, style="dim")
+        found = json.loads(self._there(board, ["./run.sh", "doctor", "--json"], HOME, allowed=(0, 1)))
+        device = found["device"]
+        if not device["emulated"] or core not in device["cpu"] or ("dotprod" in device["isa"]) != dotprod:
+            raise StepFailed(f"emulated {device['emulated']}, CPU {device['cpu']}, ISA {device['isa']}")
+        return f"{device['name']}: {', '.join(device['isa'])}"
+
+    def cells(self, board: Board, schemes: Sequence[str], dataset: Sequence[str] = ("--dataset", "samples")) -> str:
+        """Both backends at once, each a run of its own: on an emulated CPU nothing is timed."""
+        given = dataset if REAL else ()
+        with ThreadPoolExecutor(len(SURE)) as pool:
+            runs = [pool.submit(self._measure, board, backend, schemes, given) for backend in SURE]
+            records = [record for run in runs for record in run.result()]
+        return self._judge(records, 3 * len(SURE) * len(schemes))
+
+    def _measure(
+        self, board: Board, backend: str, schemes: Sequence[str], more: Sequence[str], scenarios: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        folder = f"results-{board.cpu}-{backend}"
+        words = [word for scheme in schemes for word in ("--scheme", scheme)]
+        words += [word for scenario in scenarios for word in ("--scenario", scenario)]
+        self._there(
+            board,
+            ["./run.sh", "run", "--model", MODEL, "--backend", backend, *words, "--profile", "few", "--threads", "1",
+             "--results", folder, *more],
+            HOME, allowed=(0, 1),
+        )  # fmt: skip
+        kept = self.work / folder
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(board.root / HOME.lstrip("/") / folder, kept)
+        return [json.loads(path.read_text()) for path in sorted(kept.glob("*/*/*/*/*/*/record.json"))]
+
+    def _judge(self, records: Sequence[Mapping[str, Any]], expected: int) -> str:
+        bad = [f"{_name(record)}: {record['status']}, {(record['reason'] or {}).get('text')}"
+               for record in records if record["status"] != "ok"]  # fmt: skip
+        real = [_name(record) for record in records if not record["device"]["emulated"]]
+        if bad or real or len(records) != expected:
+            raise StepFailed(
+                "; ".join([f"{len(records)} records of {expected}", *bad, *(f"{name}: not emulated" for name in real)])
+            )
+        for record in records:
+            macs = ", ".join(f"{share:.0%} {name}" for name, share in record["effective"]["macs"].items())
+            self.console.print(
+                f"    {_name(record)}: {record['queries']} queries, {record['effective']['engine']}, {macs}",
+                style="dim",
+                markup=False,
+            )
+        return f"{len(records)} cells valid in LoadGen, all marked emulated"
+
+    def agreement(self) -> str:
+        """The same files on the same images by this machine's kernels: where classes differ, and how often."""
+        if not REAL:
+            return f"not compared: there are no labelled images under {SHARED}"
+        x86 = self.work / "results-x86"
+        words = [word for backend in SURE for word in ("--backend", backend)]
+        words += [word for scheme in SCHEMES for word in ("--scheme", scheme)]
+        self._edgeq([
+            "run", "--model", MODEL, *words, "--scenario", "offline", "--profile", "few",
+            "--models", str(self.work / "models"), "--scenarios", str(self.work / "scenarios"),
+            "--dataset", str(self.work / "images"), "--results", str(x86),
+        ], allowed=(0, 1))  # fmt: skip
+        told, worst = [], []
+        for backend in SURE:
+            for scheme in SCHEMES:
+                here = _predictions(x86, backend, scheme)
+                there = _predictions(self.work / f"results-{self.pi4.cpu}-{backend}", backend, scheme)
+                if len(here) != IMAGES or len(there) != IMAGES:
+                    raise StepFailed(f"{backend}/{scheme}: {len(here)} images here, {len(there)} there")
+                differ = int(np.sum(here[:, 0] != there[:, 0]))
+                told.append(f"{backend}/{scheme} {differ}")
+                if differ > MOST_DIFFERING[scheme]:
+                    worst.append(f"{backend}/{scheme}: {differ} of {IMAGES}, more than {MOST_DIFFERING[scheme]}")
+        said = f"images of {IMAGES} with another first class than on x86: {', '.join(told)}"
+        if worst:
+            raise StepFailed(f"{said} ({'; '.join(worst)})")
+        return said
+
+    def unsure(self, board: Board) -> str:
+        """What the emulator may not be able to: a cell each, or the reason that its record gives."""
+        said = []
+        for backend in UNSURE:
+            records = self._measure(board, backend, SCHEMES, (), ("single-stream",))
+            if len(records) != len(SCHEMES):
+                raise StepFailed(f"{backend} left {len(records)} records")
+            for record in records:
+                reason = record["reason"]
+                said.append(
+                    f"{backend}/{record['cell']['scheme']} {record['status']}"
+                    + (f" ({reason['text']})" if reason else "")
+                )
+        return "; ".join(said)
+
+    def report(self) -> str:
+        results = self.work / "results-all"
+        results.mkdir()
+        for folder in sorted(self.work.glob("results-cortex-*")):
+            shutil.copytree(folder, results, dirs_exist_ok=True)
+        text = self._edgeq(["report", "--results", str(results), "--out", str(self.work / "report")], allowed=(0, 1))
+        self.console.print(text, markup=False, style="dim")
+        if "mulated" not in text:
+            raise StepFailed("the report says nothing of emulated devices")
+        return "see above"
+
+    # --- how a step is taken
+
+    def step(self, title: str, take: Callable[[], str]) -> bool:
+        """Takes a step; whether it passed."""
+        try:
+            with self._timed(title) as said:
+                said(take())
+        except StepFailed as failure:
+            self.console.print(f"[red]failed[/] {title}: ", end="")
+            self.console.print(str(failure), markup=False)
+            self.failed.append(title)
+            return False
+        self.passed.append(title)
+        return True
+
+    @contextmanager
+    def _timed(self, title: str) -> Iterator[Callable[[str], None]]:
+        seen: list[str] = []
+        began = time.monotonic()
+        with self.console.status(title):
+            yield seen.append
+        self.console.print(f"[green]ok[/] {title} ({time.monotonic() - began:.0f} s): ", end="")
+        self.console.print("; ".join(seen), markup=False)
+
+    def _edgeq(self, words: Sequence[str], allowed: Sequence[int] = (0,)) -> str:
+        return self._run([sys.executable, "-m", "edgeq", *words], PROJECT, allowed)
+
+    def _there(
+        self,
+        board: Board,
+        words: Sequence[str],
+        folder: str,
+        environment: Mapping[str, str] | None = None,
+        allowed: Sequence[int] = (0,),
+    ) -> str:
+        board.play_sysfs()
+        return self._run(board.command(words, folder, environment), self.work, allowed)
+
+    def _run(self, command: Sequence[str], folder: Path, allowed: Sequence[int]) -> str:
+        """Standard output; all that it printed is kept as ``log-N.txt``."""
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        log = self.work / f"log-{len(list(self.work.glob('log-*.txt')))}.txt"
+        log.write_text(f"$ {' '.join(command)}\n{done.stdout}\n{done.stderr}\nexit code {done.returncode}\n")
+        if done.returncode not in allowed:
+            last = "; ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
+            raise StepFailed(f"exit code {done.returncode}: {last} (all of it: {log})")
+        return done.stdout
+
+
+def _name(record: Mapping[str, Any]) -> str:
+    return "/".join(record["cell"].values())
+
+
+def _predictions(results: Path, backend: str, scheme: str) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The five best classes of each image, ``[n, 5]``."""
+    (path,) = results.glob(f"*/*/{MODEL}/{backend}/{scheme}/accuracy/predictions.npy")
+    found: np.ndarray[Any, np.dtype[np.int32]] = np.load(path)
+    return found

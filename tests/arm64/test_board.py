@@ -1,0 +1,33 @@
+"""What the emulated board shows of itself, and how commands reach it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeq.host import cpu
+from edgeq.spec.profile import load_profile
+from tests.arm64.root import CORES, MIDR, Board
+
+
+@pytest.mark.parametrize(("played", "name"), [("cortex-a72", "Cortex-A72"), ("cortex-a76", "Cortex-A76")])
+def test_the_played_files_name_the_core(tmp_path: Path, played: str, name: str) -> None:
+    Board(tmp_path, played).play_sysfs()
+    assert cpu.cpu_name(tmp_path, "aarch64") == name
+    assert cpu.physical_cores(tmp_path, set(range(CORES))) == CORES
+
+
+@pytest.mark.parametrize("played", MIDR)
+def test_a_command_runs_in_the_root_with_the_cores_name_for_qemu(tmp_path: Path, played: str) -> None:
+    words = Board(tmp_path, played).command(["./run.sh", "doctor"], "/root/board", {"PIP_NO_INDEX": "1"})
+    assert words[-3:] == ["/root/board", "./run.sh", "doctor"]
+    assert f"QEMU_CPU={played}" in words
+    assert "PIP_NO_INDEX=1" in words
+    assert words.index("chroot") > words.index(f"QEMU_CPU={played}")
+
+
+def test_the_profile_of_few_queries_is_one_that_edgeq_takes() -> None:
+    profile = load_profile(Path(__file__).parent / "scenarios", "few")
+    assert "emulated" in profile.title
+    assert not profile.mlperf_rules
