@@ -43,7 +43,7 @@ device_run_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --profile $(PRO
 tune_args = $(matrix) $(call each,--scenario,$(SCENARIOS)) --results "$(RESULTS)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup export tune run report bundle deploy bench test lint clean
+.PHONY: help setup export tune run report bundle deploy bench test test-arm64 lint clean
 
 help:
 	@echo 'make run     export and measure MODELS (default: mobilenet_v2) on four frameworks, and print the tables'
@@ -52,6 +52,7 @@ help:
 	@echo 'make bench   edgeq beside the frameworks'"'"' own tools (about 15 minutes on a quiet machine; ONLY=harness: one group)'
 	@echo 'make bundle  export for a device (TARGET=aarch64) and pack all that it needs into edgeq-aarch64.pyz'
 	@echo 'make deploy DEVICE=user@host   that, then copy it by rsync over ssh and set it up there (RUN=1: run it, too)'
+	@echo 'make test-arm64   edgeq on an emulated Raspberry Pi (as root; debootstrap, qemu-user-static; 25 minutes, 15 once it has its root)'
 	@echo 'also: setup export report lint clean'
 	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION ROUNDS RESULTS COOL_TO RESUME=1 TUNE=1 ONLY EXTRAS'
 	@echo '           TARGET DEVICE DEVICE_DIR DEVICE_SSH RUN=1'
@@ -107,6 +108,9 @@ lint: setup
 # Two files at a time: 10 minutes instead of 19 on 2 cores; no more, because exports of large models take 5 GB each.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-arm64: setup
+	$(BIN)/python -m tests.arm64
 
 clean:
 	rm -rf $(VENV) build *.egg-info models/*/artifacts

@@ -63,7 +63,7 @@ def test_without_a_cross_compiler_the_bundle_carries_the_source_and_says_so(
 
 
 def test_a_python_that_no_release_carries_has_no_headers(cache: Path) -> None:
-    with pytest.raises(EdgeqError, match="carries Python 3.12") as caught:
+    with pytest.raises(EdgeqError, match=r"carries Python 3\.12") as caught:
         headers.python_headers("3.12", "aarch64")
     assert caught.value.code == "no-headers"
 

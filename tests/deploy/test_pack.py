@@ -204,7 +204,7 @@ def test_the_command_prints_what_it_packed_with_sizes(
     assert cli.main(["bundle", *asked], standalone_mode=False) == 0
     said = capfd.readouterr()
     assert "models/tiny/artifacts/tflite/int8-static.tflite" in said.out
-    assert "MB  wheels" in said.out
+    assert "MB  edgeq and LoadGen" in said.out
     assert f"{len(names(tmp_path / 'b.pyz'))} files" in said.out
     assert "fp32" in said.err  # which was not exported
     with zipfile.ZipFile(tmp_path / "b.pyz") as archive:
