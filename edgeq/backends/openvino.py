@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
 #: In the plugin's message where a layer has no kernel (see ``_compile``).
 _NO_PRIMITIVE = "could not create a primitive"
+#: And where the CPU has no int8 convolution: a Cortex-A72, which lacks the dot product, gives this for a file that a Cortex-A76
+#: compiles (2026.4.1, both played by QEMU).
+_NO_INT8 = "object is not initialized"
 _NO_DYNAMIC = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
+
+def load_hint(said: str) -> str:
+    """What to do about a file that OpenVINO refuses with the message ``said``."""
+    if _NO_INT8 in said:
+        return (
+            "OpenVINO's int8 convolutions for ARM need dot-product instructions, which a Raspberry Pi 4 has not: run int8 there "
+            "on tflite or onnxruntime"
+        )
+    return "run: edgeq export, to write the artifact anew"
 
 
 def open_session(manifest: Manifest, path: Path, options: SessionOptions) -> OpenVINOSession:
@@ -60,7 +73,7 @@ class OpenVINOSession:
             raise EdgeqError(
                 f"OpenVINO cannot load {path}",
                 _last_line(error),
-                "run: edgeq export, to write the artifact anew",
+                load_hint(str(error)),
                 code="load-failed",
             ) from error
         jobs = 1
