@@ -26,6 +26,7 @@ class ModelSamples:
 
     spec: dict[str, Any]
     """For ``edgeq.data.samples.open_samples``."""
+    count: int
     sha256: str
     """Of the samples' content, labels and order-free: a run is resumed only with the same."""
     dataset: str | None = None
@@ -55,7 +56,7 @@ def samples_for(
     spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(models_dir, model)
     if dataset is None or model == NO_MODEL:
         made = kept_synthetic(spec, profile.resident_samples, seed + SEED_OFFSET)
-        return ModelSamples(made.to_spec(), made.sha256, warnings=list(made.warnings))
+        return ModelSamples(made.to_spec(), made.count, made.sha256, warnings=list(made.warnings))
     images = list_images(dataset, spec.classes, spec.label_offset, on_progress=on_progress)
     seen = {digest for manifest in manifests for digest in manifest.seen_images}
     samples, excluded = exclude_calibration(prepare(images, spec, on_progress), seen)
@@ -74,5 +75,12 @@ def samples_for(
     # Of no use to a worker, and 5 MB of its memory, and of each cell's job.json, with 50,000 images.
     described_to_worker = samples.to_spec() | {"file_hashes": []}
     return ModelSamples(
-        described_to_worker, samples.sha256, str(dataset), described["preprocessing"], bad, excluded, warnings
+        described_to_worker,
+        samples.count,
+        samples.sha256,
+        str(dataset),
+        described["preprocessing"],
+        bad,
+        excluded,
+        warnings,
     )
