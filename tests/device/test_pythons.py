@@ -9,6 +9,8 @@ import pytest
 
 from tests.device import environments
 
+pytestmark = pytest.mark.e2e
+
 EXTRAS = ("tflite", "onnxruntime", "openvino")
 #: A part of each of a device's steps, with the real frameworks and LoadGen; what exports is skipped, as there is no torch.
 TESTS = (

@@ -11,6 +11,8 @@ import pytest
 
 from tests.device import environments
 
+pytestmark = pytest.mark.e2e
+
 #: No torch: it is asked for by name, and has pins of its own on ARM.
 EXTRAS = ("tflite", "onnxruntime", "openvino")
 #: Debian bookworm's C library is 2.36, trixie's 2.41.
