@@ -73,8 +73,11 @@ def advice(backend: str) -> str:
     known = [each for each in DEADLY if each.backend == backend]
     if not known:
         return f"install another version of it, or leave it out: name other backends by --backend (not {backend})"
-    versions = " and ".join(f"{each.distribution} {_dotted(each.first)}" for each in known)
-    return f"{versions} are known to on ARM cores as old as a Raspberry Pi 4's: run: pip install '{known[-1].cure}'"
+    versions = ", ".join(_dotted(each.first) for each in known)
+    return (
+        f"{known[0].distribution} {versions} is known to die so on ARM cores as old as a Raspberry Pi 4's; run: pip install "
+        f"'{known[-1].cure}'"
+    )
 
 
 def _within(found: Release, known: Deadly) -> bool:
