@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: In the plugin's message where a layer has no kernel (see ``_compile``).
 _NO_PRIMITIVE = "could not create a primitive"
-#: And where the CPU has no int8 convolution: a Cortex-A72, which lacks the dot product, gives this for a file that a Cortex-A76
-#: compiles (2026.4.1, both played by QEMU).
+#: And where the CPU has no int8 convolution: a Cortex-A72, which lacks the dot product, gives this for a file that a
+#: Cortex-A76 compiles (2026.4.1, both played by QEMU).
 _NO_INT8 = "object is not initialized"
 _NO_DYNAMIC = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
@@ -31,8 +31,8 @@ def load_hint(said: str) -> str:
     """What to do about a file that OpenVINO refuses with the message ``said``."""
     if _NO_INT8 in said:
         return (
-            "OpenVINO's int8 convolutions for ARM need dot-product instructions, which a Raspberry Pi 4 has not: run int8 there "
-            "on tflite or onnxruntime"
+            "OpenVINO's int8 convolutions for ARM need dot-product instructions, which a Raspberry Pi 4 has not: "
+            "run int8 there on tflite or onnxruntime"
         )
     return "run: edgeq export, to write the artifact anew"
 

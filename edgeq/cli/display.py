@@ -181,6 +181,9 @@ class RunDisplay(_Display, Watcher):
         )
         self.start("run", self._total, finished)
 
+    def told(self, note: Note) -> None:
+        self.line(f"note: {escape(note.text)}" + (f"; {escape(note.hint)}" if note.hint else ""))
+
     def preparing(self, what: str, done: int, total: int) -> None:
         if self._task is None:
             self.start("samples", total)

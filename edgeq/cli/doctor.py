@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -47,24 +47,48 @@ def command(no_probe: bool, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=1))
         return FELL_SHORT if found.wrong else DONE
-    console = Console(highlight=False)
-    device = found.device
-    console.print(f"[bold]{device['name']}[/]  {device['cpu']}, {device['cores']} cores for edgeq, {device['os']}")
+    show(found, Console(highlight=False))
+    return FELL_SHORT if found.wrong else DONE
+
+
+def show(found: Diagnosis, console: Console) -> None:
+    """The diagnosis as a reader has it."""
+    device, os = found.device, found.device["os"] or "unknown operating system"
+    console.print(f"[bold]{escape(device['name'])}[/]  {device['cpu']}, {device['cores']} cores for edgeq, {os}")
     console.print(f"ISA: {', '.join(device['isa']) or 'nothing beyond the base'}; INT8 target: {device['target']}")
+    console.print(f"now: {'; '.join(_now(found.condition))}", markup=False, soft_wrap=True)
     console.print(_backends(found))
     if found.probes:
         console.print(_probes(found))
-        console.print("* what edgeq export makes for this device", markup=False)
+        console.print("* what edgeq export makes for this device; what fp32 computes is in each record", markup=False)
     for finding in found.findings:
         console.print(
             f"[{'red' if finding.wrong else 'yellow'}]{'wrong' if finding.wrong else 'note'}[/]: "
-            f"{escape(finding.note.text)}"
+            f"{escape(finding.note.text)}",
+            soft_wrap=True,
         )
         if finding.note.hint:
-            console.print(f"  try: {finding.note.hint}", markup=False)
+            console.print(
+                f"  try: {finding.note.hint}", markup=False, soft_wrap=True
+            )  # a command is copied in one piece
     if not found.wrong:
         console.print("[green]nothing is wrong[/]; next: make run")
-    return FELL_SHORT if found.wrong else DONE
+
+
+def _now(condition: dict[str, Any]) -> list[str]:
+    """What the device does now, in the order of interest; what it does not tell is left out."""
+    state, memory, disk = condition["state"], condition["memory_mb"], condition["disk_mb"]
+    said = [f"{celsius:.0f} °C ({sensor})" for sensor, celsius in (state["temperature_c"] or {}).items()]
+    clocks = sorted({round(mhz) for mhz in state["frequency_mhz"] or []})
+    if clocks:
+        said.append(f"{clocks[0]} MHz" if len(clocks) == 1 else f"{clocks[0]} to {clocks[-1]} MHz")
+    if state["governor"]:
+        said.append(f"governor {state['governor']}")
+    if state["throttled"] is not None:
+        said.append(f"firmware: {', '.join(state['throttled']['now']) or 'not throttled'}")
+    if memory["available"] is not None:
+        said.append(f"{memory['available']} of {memory['total']} MB of memory free")
+    return [*said, f"{disk['free'] / 1e3:.1f} GB of disk free in {disk['folder']}"]
 
 
 def _backends(found: Diagnosis) -> Table:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     help="Where the device throttled or lacked voltage, wait until its CPU is at C °C (at most 15 minutes), then measure the "
     "cell once more.",
 )
+@click.option("--ignore-memory", is_flag=True, help="Try cells that are not expected to fit in memory, too.")
 @click.option("--resume", is_flag=True, help="Go on with the newest run that was asked for with the same options.")
 @click.option("--list", "only_list", is_flag=True, help="List the cells, and why one can't be measured; run nothing.")
 @options.device(required=False)
@@ -75,6 +76,7 @@ def command(
     rounds: int,
     seed: int,
     no_tuned: bool,
+    ignore_memory: bool,
     cool_to: float | None,
     resume: bool,
     only_list: bool,
@@ -129,6 +131,7 @@ def command(
         seed=seed,
         resume=resume,
         use_tuned=not no_tuned,
+        ignore_memory=ignore_memory,
         cool_to=cool_to,
     )
     if only_list:

@@ -114,8 +114,8 @@ def wheel(version: str, python: str, target: str) -> Path:
 def _environment(compiler: str, triplet: str, python: str, target: str, include: Path) -> dict[str, str]:
     """What makes setuptools compile for another machine: its compiler, its headers before ours, its file names."""
     command = f"{compiler} -I{include / f'python{python}'} -I{include}"
-    # The device's own libstdc++ may be older than the compiler's, so it is linked in; and kept to itself, or the one that torch
-    # brings takes some of its symbols, and streams then refuse to print numbers (seen: LoadGen's log ended in its first line).
+    # The device's own libstdc++ may be older than the compiler's, so it is linked in; and kept to itself, or the one that
+    # torch brings takes some of its symbols, and streams refuse to print numbers (LoadGen's log ended in its first line).
     link = f"{compiler} -shared -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL"
     return {
         "CC": command,

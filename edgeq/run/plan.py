@@ -44,6 +44,8 @@ class RunRequest:
     resume: bool = False
     use_tuned: bool = True
     """Whether cells run with what ``edgeq tune`` found, where it did; else all run with the defaults."""
+    ignore_memory: bool = False
+    """Whether cells are tried that are not expected to fit."""
     cool_to: float | None = None
     """°C at which a turn is measured once more that the device slowed down. Not in ``as_json``: what is measured is the same,
     and a run may be resumed with it or without; records tell where it was."""

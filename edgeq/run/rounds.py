@@ -191,8 +191,10 @@ def _missing(records: Sequence[Record], asked: int) -> list[Note]:
 
 
 def done_with(record: Record | Round) -> bool:
-    """Whether a measurement need not be tried again: one that failed is, and one that LoadGen calls invalid."""
-    return record.status not in ("failed", "invalid")
+    """Whether a measurement need not be tried again: one that failed is, and one that LoadGen calls invalid; and one for
+    which there was too little memory, as there may be more by now."""
+    lacked = record.reason is not None and record.reason.code == "too-little-memory"
+    return record.status not in ("failed", "invalid") and not lacked
 
 
 def closed(records: Sequence[Record]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,15 +11,16 @@ from typing import Any
 
 from edgeq.artifact import exported
 from edgeq.backends import require
-from edgeq.files import only_one, write_error
+from edgeq.files import only_one
 from edgeq.peaks import Peaks
-from edgeq.run import cooling
+from edgeq.run import cooling, disk
 from edgeq.run.accuracy import ArtifactAccuracy, lacks_accuracy, with_accuracy
 from edgeq.run.again import cut_short, fatal, left_over, planned_anew, told
-from edgeq.run.job import WorkerJob, driven_as
+from edgeq.run.job import AccuracyResult, WorkerJob, driven_as
 from edgeq.run.kept import KeptAccuracy
 from edgeq.run.peaks import LIBRARIES, measure_peaks
 from edgeq.run.plan import Key, RunPlan, RunRequest, artifact_of, rule_notes, thread_notes
+from edgeq.run.preflight import Preflight
 from edgeq.run.progress import CellProgress
 from edgeq.run.record import (
     FILE_NAME,
@@ -40,9 +40,6 @@ from edgeq.spec.names import NULL, Cell
 from edgeq.spec.note import Note
 
 __all__ = ["RunRequest", "Runner", "Watcher"]
-
-#: Below this much free disk no cell is started: its logs and record might not be written whole.
-MIN_FREE_BYTES = 16 << 20
 
 #: Tries of a turn at most, where LoadGen ends them too soon: a very short one shows a rate that is still too low.
 MOST_TRIES = 3
@@ -79,6 +76,7 @@ class Runner:
         )
         self.progress: dict[Cell, CellProgress] = {}
         self._judged: dict[Key, Judged] = {}
+        self.preflight = Preflight(self.plan, watcher)
 
     def run(self) -> list[Record]:
         """Runs every turn that has no record yet; returns the cells' records in the order of the matrix.
@@ -96,10 +94,12 @@ class Runner:
             turns = steps(self.plan.planned, self.request.rounds, self.request.seed)
             left = sum(progress.left for progress in self.progress.values())
             self.watcher.began(self.folder, len(cells), self.request.rounds, len(turns) - left)
+            for note in self.preflight.notes():
+                self.watcher.told(note)
             self._judge_all()
             for turn in turns:
                 if self.progress[turn.plan.cell].wants(turn.round):
-                    self._enough_disk()
+                    disk.enough_disk(self.folder.path, disk.needed())
                     self._turn(turn)
             return [record for cell in cells if (record := self.progress[cell].record) is not None]
 
@@ -128,7 +128,6 @@ class Runner:
             if plan.reason is not None or cell.backend == NULL or not waits or self._refusal(cell) is not None:
                 continue
             if key not in self._judged:
-                self._enough_disk()
                 self._judged[key] = self._judge(cell, self._info(order, 1))
             found, notes = self._judged[key].accuracy, self._accuracy_notes(cell)
             progress.change(partial(with_accuracy, accuracy=found, notes=notes))
@@ -146,7 +145,11 @@ class Runner:
             job = self._job("accuracy", cell, artifact.folder, info)
             kept = KeptAccuracy(job, manifest)
             result = kept.take()
+            refusal = None if result else self.preflight.refusal(cell, "accuracy")
+            if refusal is not None:
+                result = AccuracyResult(status="skipped", artifact_key=manifest.key, reason=refusal[1])
             if result is None:
+                disk.enough_disk(self.folder.path, disk.needed(self.plan.samples[cell.model].count))
                 failure = work(job, what, self.watcher)
                 result = artifact.conclude(failure.note if failure else None)
                 unkept = kept.keep(result)
@@ -168,7 +171,8 @@ class Runner:
             exported(self.plan.found[artifact_of(cell)][1])
         except EdgeqError as error:
             return "failed", Note.of(error)
-        return None
+        # What has been measured here in an earlier round fits.
+        return None if self.progress[cell].measured else self.preflight.refusal(cell)
 
     def _turn(self, turn: Step) -> None:
         cell, info = turn.plan.cell, self._info(turn.order, turn.round)
@@ -204,7 +208,7 @@ class Runner:
         warnings += notes
         manifest = self.plan.manifest(cell)
         if manifest is not None and cell.backend != NULL:
-            warnings += [*manifest.warnings, *self._accuracy_notes(cell)]
+            warnings += [*manifest.warnings, *self._accuracy_notes(cell), *self.preflight.warnings(cell)]
         kin = [record for each in self._kin(cell) for record in each.measured]
         # What killed a worker of this artifact is not tried again: a probe's every cell must say so, a profile is had once.
         deadly = [note for record in kin for note in fatal(record, "probe")][:1]
@@ -247,7 +251,8 @@ class Runner:
         def watch(library: str, step: str) -> None:
             self.watcher.phase("the machine's peak", f"{library}: {step}")
 
-        return measure_peaks(LIBRARIES, request.device, request.threads, watch)
+        alive = [name for name in LIBRARIES if not self.preflight.dead(name)]
+        return measure_peaks(alive, request.device, request.threads, watch)
 
     def _try(self, job: WorkerJob, what: str) -> tuple[Record | None, Note | None]:
         """What one worker wrote, and why it failed, where it did."""
@@ -325,11 +330,6 @@ class Runner:
         if path is not None and manifest is not None and manifest.status == "ok":
             artifact = ArtifactInfo.of(manifest, path.parent / manifest.files[0].name)
         return {"device": request.device, "requested": requested, "artifact": artifact}
-
-    def _enough_disk(self) -> None:
-        free = shutil.disk_usage(self.folder.path).free
-        if free < MIN_FREE_BYTES:
-            raise write_error(self.folder.path, OSError(28, "No space left on device"))
 
 
 def _once(notes: Sequence[Note]) -> list[Note]:

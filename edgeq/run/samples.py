@@ -27,6 +27,7 @@ class ModelSamples:
 
     spec: dict[str, Any]
     """For ``edgeq.data.samples.open_samples``."""
+    count: int
     sha256: str
     """Of the samples' content, labels and order-free: a run is resumed only with the same."""
     dataset: str | None = None
@@ -56,7 +57,7 @@ def samples_for(
     spec = NO_MODEL_SPEC if model == NO_MODEL else load_model(models_dir, model)
     if dataset is None or model == NO_MODEL:
         made = timed_synthetic(spec, profile, seed)
-        return ModelSamples(made.to_spec(), made.sha256, warnings=list(made.warnings))
+        return ModelSamples(made.to_spec(), made.count, made.sha256, warnings=list(made.warnings))
     seen = {digest for manifest in manifests for digest in manifest.seen_images}
     samples, excluded = exclude_calibration(dataset_samples(spec, dataset, on_progress), seen)
     described = samples.describe()
@@ -74,7 +75,14 @@ def samples_for(
     # Of no use to a worker, and 5 MB of its memory, and of each cell's job.json, with 50,000 images.
     described_to_worker = samples.to_spec() | {"file_hashes": []}
     return ModelSamples(
-        described_to_worker, samples.sha256, samples.path, described["preprocessing"], bad, excluded, warnings
+        described_to_worker,
+        samples.count,
+        samples.sha256,
+        samples.path,
+        described["preprocessing"],
+        bad,
+        excluded,
+        warnings,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from edgeq.backends import wheels
 from edgeq.events import Child, cause_of_death, emit
 from edgeq.files import write_json
 from edgeq.host.memory import oom_kills
@@ -115,17 +116,9 @@ def _listen(child: Child, backend: str, watcher: Watcher, doubt: str) -> tuple[s
     return step, found, None
 
 
-#: Backend → what is known of wheels that die of an illegal instruction on ARM cores before ARMv8.2, such as a
-#: Raspberry Pi 4's (pytorch/pytorch#132032, #146792, #176993; microsoft/onnxruntime#23957, #24112).
-_WHEELS = {
-    "pytorch": "torch 2.4 to 2.10 do so on ARM cores as old as a Raspberry Pi 4's: run: pip install 'torch>=2.11'",
-    "onnxruntime": "1.21 does so on ARM cores as old as a Raspberry Pi 4's: run: pip install 'onnxruntime>=1.22'",
-}
-
-
 def _advice(backend: str, cause: str) -> str:
     if cause == "illegal-instruction":
-        return _WHEELS.get(backend, "install another version of it, or leave this backend out: --backend …")
+        return wheels.advice(backend)
     if cause == "out-of-memory":
         return "end other programs, then run: edgeq doctor"
     return "run: edgeq doctor again; if it stays so, install another version of the framework"

@@ -30,6 +30,9 @@ class Watcher:
     def began(self, run: RunFolder, cells: int, rounds: int, finished: int) -> None:
         """A run of ``cells`` in ``rounds`` starts (or goes on, with ``finished`` of cells × rounds done)."""
 
+    def told(self, note: Note) -> None:
+        """Something to know of this device, said once a run."""
+
     def preparing(self, what: str, done: int, total: int) -> None:
         """Samples are being preprocessed."""
 

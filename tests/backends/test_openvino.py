@@ -222,6 +222,6 @@ def test_a_process_may_begin_with_several_streams(artifacts: dict[str, Exported]
 
 def test_a_cpu_without_int8_convolutions_is_told_from_a_damaged_file() -> None:
     """As OpenVINO 2026.4.1 says it on a Cortex-A72 of a file that a Cortex-A76 compiles."""
-    said = "Exception from src/inference/src/cpp/core.cpp:132:\nException from …/plugin.cpp:59:\nobject is not initialized\n\n"
+    said = "Exception from …/core.cpp:132:\nException from …/plugin.cpp:59:\nobject is not initialized\n\n"
     assert "on tflite or onnxruntime" in load_hint(said)
     assert "edgeq export" in load_hint("Exception from …: Incorrect weights in bin file!")

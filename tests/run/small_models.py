@@ -1,4 +1,4 @@
-"""A folder of models with one, ``small``, exported for ONNX Runtime."""
+"""A folder of models with one, ``small``, exported for one framework."""
 
 from __future__ import annotations
 
@@ -18,19 +18,29 @@ CHECK = Check(n=4, sqnr_db=30, max_rel_error=0, top1_agreement=1, macs={}, quant
 EXPORTS_WARNING = Note(code="low-agreement", text="said by the exporter")
 
 
-def small_models(factory: pytest.TempPathFactory, schemes: Sequence[str] = ("int8-static",)) -> Path:
-    """The folder, ``small/artifacts/onnxruntime/<scheme>`` in it; skips where the tools are not installed."""
-    for module in ("torch", "onnx", "onnxruntime", "onnxconverter_common"):
+#: What the export takes.
+_TOOLS = {
+    "onnxruntime": ("torch", "onnx", "onnxruntime", "onnxconverter_common"),
+    "tflite": ("torch", "litert_torch", "litert_quantizer"),
+}
+
+
+def small_models(
+    factory: pytest.TempPathFactory, schemes: Sequence[str] = ("int8-static",), framework: str = "onnxruntime"
+) -> Path:
+    """The folder, ``small/artifacts/<framework>/<scheme>`` in it; skips where the tools are not installed."""
+    for module in _TOOLS[framework]:
         pytest.importorskip(module)
     folder = factory.mktemp("models")
-    backend = artifacts_dir(folder, "small") / "onnxruntime"
+    backend = artifacts_dir(folder, "small") / framework
     backend.mkdir(parents=True)
     (folder / "small" / "model.toml").write_text(model_toml("small", "nowhere", "small", std=0.25))
     for scheme in schemes:
-        made = exported.export("onnxruntime", scheme, factory.mktemp("small"))
+        made = exported.export(framework, scheme, factory.mktemp("small"))
         made.path.rename(backend / made.path.name)
         reference = backend / "reference.npz"
-        np.savez(reference, samples=made.samples[:4], logits=made.logits[:4])
+        samples = made.samples if made.manifest.input.layout == "NCHW" else made.samples.transpose(0, 3, 1, 2)
+        np.savez(reference, samples=np.ascontiguousarray(samples[:4]), logits=made.logits[:4])
         stands = Reference(file=reference.name, sha256=sha256_file(reference))
         changes = {"reference": stands, "key": f"key of {scheme}", "check": CHECK, "warnings": [EXPORTS_WARNING]}
         write_manifest(backend / f"{scheme}.json", made.manifest.model_copy(update=changes))

@@ -15,13 +15,11 @@ from tests.traps.conftest import Artifact
 
 
 @pytest.mark.parametrize(("tree", "told"), [(trees.epyc, True), (trees.sapphire_rapids, False)])
-def test_doctor_says_what_to_expect_without_vnni(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: object, told: bool
-) -> None:
+def test_doctor_says_what_to_expect_without_vnni(tmp_path: Path, tree: object, told: bool) -> None:
     assert callable(tree)
-    device = describe(tree(tmp_path), "x86_64", {}, {0, 1})
-    monkeypatch.setattr(diagnosis, "describe", lambda: device)
-    found = {finding.note.code: finding.note for finding in diagnosis.diagnose(probe=False).findings}
+    root = tree(tmp_path)
+    diagnosed = diagnosis.diagnose(probe=False, root=root, device=describe(root, "x86_64", {}, {0, 1}))
+    found = {finding.note.code: finding.note for finding in diagnosed.findings}
     assert ("no-vnni" in found) is told
     if told:
         assert "INT8 gains are small" in found["no-vnni"].text
