@@ -26,6 +26,8 @@ from edgeq.spec.note import Note
 _HERE = Path(__file__).parent
 #: Python reads what lies before a zip only where the zip's end is missing: this is then the line that its error shows.
 _PREFIX = b"#!/usr/bin/env python3\n# coding: latin-1\nthis bundle is not whole, copy it again: "
+#: Bytes of the largest zip that any Python runs; larger ones only 3.13 and later (zipimport and ZIP64).
+MOST_RUNNABLE = (1 << 32) - (1 << 20)
 _DATE = (1980, 1, 1, 0, 0, 0)
 _CHUNK = 1 << 20
 
@@ -37,6 +39,14 @@ class Bundle:
     path: Path
     listing: str
     notes: tuple[Note, ...]
+
+    @property
+    def start(self) -> str:
+        """What to type on the device, where the file lies, to unpack it."""
+        if self.path.stat().st_size < MOST_RUNNABLE:
+            return f"python3 {self.path.name}"
+        read = f"zipfile.ZipFile('{self.path.name}').read('{unpack.MAIN}')"
+        return f'python3 -c "import zipfile; exec({read})" --bundle {self.path.name}'
 
 
 def make_bundle(request: BundleRequest, out: Path, on_progress: Progress) -> Bundle:

@@ -38,7 +38,10 @@ def send(device: Device, bundle: Path) -> Sent:
         EdgeqError: the connection failed or broke, the disk there is full, or rsync is missing.
     """
     options = ["--inplace", "--ignore-times", "--info=progress2", "--stats"]
-    said = _rsync(device, [*options, str(bundle), f"{device.address}:{device.folder}/{bundle.name}"], _to_user)
+    try:
+        said = _rsync(device, [*options, str(bundle), f"{device.address}:{device.folder}/{bundle.name}"], _to_user)
+    finally:
+        _to_user(b"%\n")
     return Sent(_figure(said, "Literal data"), _figure(said, "Matched data"))
 
 
@@ -79,7 +82,7 @@ def _rsync(device: Device, arguments: Sequence[str], show: Callable[[bytes], Non
 def _to_user(block: bytes) -> None:
     """The progress, a line that is written over; not the statistics after it."""
     if sys.stderr.isatty() and b"%" in block:
-        to_terminal(block.partition(b"\n")[0])
+        to_terminal(b"\n" if block == b"%\n" else block.partition(b"\n")[0])
 
 
 def _figure(said: str, name: str) -> int:
