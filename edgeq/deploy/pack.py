@@ -9,7 +9,7 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,7 +58,7 @@ def make_bundle(request: BundleRequest, out: Path, on_progress: Progress) -> Bun
     """
     root = checkout()
     contents = Contents()
-    add_artifacts(contents, request)
+    request = replace(request, models=add_artifacts(contents, request))
     add_samples(contents, request, on_progress)
     extras = [*(REGISTRY[backend].extra for backend in request.backends), "report"]
     lines = requirements(root, extras, request.machine)

@@ -41,7 +41,8 @@ def send(device: Device, bundle: Path) -> Sent:
     try:
         said = _rsync(device, [*options, str(bundle), f"{device.address}:{device.folder}/{bundle.name}"], _to_user)
     finally:
-        _to_user(b"%\n")
+        if sys.stderr.isatty():
+            to_terminal(b"\n")
     return Sent(_figure(said, "Literal data"), _figure(said, "Matched data"))
 
 
@@ -82,7 +83,7 @@ def _rsync(device: Device, arguments: Sequence[str], show: Callable[[bytes], Non
 def _to_user(block: bytes) -> None:
     """The progress, a line that is written over; not the statistics after it."""
     if sys.stderr.isatty() and b"%" in block:
-        to_terminal(b"\n" if block == b"%\n" else block.partition(b"\n")[0])
+        to_terminal(block.partition(b"\n")[0])
 
 
 def _figure(said: str, name: str) -> int:
