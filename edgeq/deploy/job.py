@@ -190,7 +190,11 @@ def _words(sent: Sent) -> str:
 
 def state(device: Device, folder: str) -> dict[str, Any]:
     """What ``attend.py state`` says of the last run in ``folder``."""
-    found: dict[str, Any] = json.loads(attend(device, folder, "state"))
+    said = attend(device, folder, "state")
+    try:  # the last line: what comes before is what the user's shell says to everyone
+        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise told(device.address, said) from error
     return found
 
 
