@@ -121,5 +121,5 @@ def command(
             errors.print(f"  try: {note.hint}", markup=False)
     click.echo(made.listing)
     click.echo(f"written: {made.path} ({made.path.stat().st_size / 1e6:.1f} MB)", err=True)
-    click.echo(f"next: edgeq deploy --device user@host; or copy it there, then: python3 {made.path.name}", err=True)
+    click.echo(f"next: edgeq deploy --device user@host; or copy it there, then: {made.start}", err=True)
     return DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ Progress = Callable[[str, int, int], None]
 CACHE = "cache"
 #: The folder to pass to ``edgeq run --dataset`` on the device.
 SAMPLES = "samples"
+_SPEC = "model.toml"
 
 
 @dataclass(frozen=True)
@@ -77,54 +79,63 @@ class Contents:
         self.items.setdefault(name, Item(name, part, source, mode))
 
 
-def add_artifacts(contents: Contents, request: BundleRequest) -> None:
+def add_artifacts(contents: Contents, request: BundleRequest) -> tuple[str, ...]:
     """Specs and, of each artifact asked for, what a run on the device would choose; failed ones' manifests, too, so that
-    the device's records say why.
+    the device's records say why. Returns the models that have any; the others are left out, with a note.
 
     Raises:
         RequestError: nothing is exported (code ``no-artifact``), or a model's artifacts come from different weights.
         EdgeqError: an artifact is damaged.
     """
-    found = 0
-    for model in request.models:
-        contents.add(
-            f"models/{model}/model.toml", f"{model}: model.toml, reference", request.models_dir / model / "model.toml"
-        )
-        manifests = [each for backend in request.backends for scheme in request.schemes
-                     if (each := _add_artifact(contents, request, model, backend, scheme))]  # fmt: skip
-        if len({each.weights.sha256 for each in manifests}) > 1:
-            names = ", ".join(sorted({each.weights.name for each in manifests}))
-            raise RequestError(
-                f"the artifacts of {model} come from different weights: {names}",
-                "their figures could not be compared",
-                f"run: edgeq export --model {model} --target {request.target} --weights …",
-                code="mixed-weights",
-            )
-        found += len(manifests)
-    if not found:
+    packed = tuple(model for model in request.models if _add_model(contents, request, model))
+    if not packed:
         raise RequestError(
             f"nothing to bundle for {request.target}",
             f"no artifact of {', '.join(request.models)} under {request.models_dir}",
             f"run: edgeq export --model {request.models[0]} --target {request.target}",
             code="no-artifact",
         )
+    return packed
 
 
-def _add_artifact(contents: Contents, request: BundleRequest, model: str, backend: str, scheme: str) -> Manifest | None:
-    try:
-        path = find_manifest(request.models_dir, model, backend, scheme, request.target)
-    except EdgeqError as error:
-        contents.notes.append(Note.of(error))
-        return None
+def _add_model(contents: Contents, request: BundleRequest, model: str) -> bool:
+    manifests: list[Manifest] = []
+    lacking: list[str] = []
+    for backend, scheme in itertools.product(request.backends, request.schemes):
+        try:
+            path = find_manifest(request.models_dir, model, backend, scheme, request.target)
+        except EdgeqError:
+            lacking.append(f"{backend}/{scheme}")
+        else:
+            manifests.append(_add_artifact(contents, request, path, (model, backend, scheme)))
+    if lacking:
+        what = "nothing of it was exported: left out" if not manifests else f"not exported: {', '.join(lacking)}"
+        hint = f"run: edgeq export --model {model} --target {request.target}"
+        contents.notes.append(Note(code="no-artifact", text=f"{model}: {what}", hint=hint))
+    if len({each.weights.sha256 for each in manifests}) > 1:
+        names = ", ".join(sorted({each.weights.name for each in manifests}))
+        raise RequestError(
+            f"the artifacts of {model} come from different weights: {names}",
+            "their figures could not be compared",
+            f"run: edgeq export --model {model} --target {request.target} --weights …",
+            code="mixed-weights",
+        )
+    if manifests:
+        contents.add(f"models/{model}/{_SPEC}", f"{model}: model.toml, reference", request.models_dir / model / _SPEC)
+    return bool(manifests)
+
+
+def _add_artifact(contents: Contents, request: BundleRequest, path: Path, key: tuple[str, str, str]) -> Manifest:
+    (model, backend, scheme), name = key, "/".join(key)
     manifest, part = read_manifest(path), f"{model}: {backend}"
     if manifest.target not in ("any", request.target):
-        text = f"{model}/{backend}/{scheme} is quantized for {manifest.target}: the device runs it with a warning"
+        text = f"{name} is quantized for {manifest.target}: the device runs it with a warning"
         hint = f"run: edgeq export --model {model} --backend {backend} --scheme {scheme} --target {request.target}"
         contents.notes.append(Note(code="target-mismatch", text=text, hint=hint))
     contents.add(_device_name(request.models_dir, path), part, path)
     if manifest.status != "ok":
         why = manifest.reason.text if manifest.reason else "no reason was recorded"
-        text = f"{model}/{backend}/{scheme} was not exported ({why}): the device's records say so"
+        text = f"{name} was not exported ({why}): the device's records say so"
         contents.notes.append(Note(code="export-failed", text=text))
         return manifest
     verify(path, manifest, model=model, backend=backend, scheme=scheme)

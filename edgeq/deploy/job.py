@@ -109,9 +109,17 @@ def deploy(device: Device, bundle: Path | None, python: str | None, say: Say) ->
     say(f"copying {path} ({path.stat().st_size / 1e6:.1f} MB) to {device.address}:{device.folder}/"
         + (f", where {had / 1e6:.1f} MB of it are" if had else ""))  # fmt: skip
     say(_words(send(device, path)))
-    done = _ok(
-        device, ["sh", "-c", f'cd -- "$1" && {shlex.quote(python or "python3")} "$2"', "sh", device.folder, path.name]
-    )
+    # This edgeq's unpacker, not the bundle's own: a Python before 3.13 could not start one of over 4 GiB.
+    unpacking = [
+        "sh",
+        "-c",
+        'cd -- "$1" && exec "$2" - --bundle "$3"',
+        "sh",
+        device.folder,
+        python or "python3",
+        path.name,
+    ]
+    done = _ok(device, unpacking, Path(unpack.__file__).read_text(encoding="utf-8"))
     say(done.splitlines()[0] if done else "unpacked")
     folder = f"{device.folder}/{index['name']}"
     choice = f"EDGEQ_PYTHON={shlex.quote(python)} " if python else ""
@@ -169,8 +177,8 @@ def _check_room(device: Device, found: Look, path: Path, unpacked: int) -> None:
         )
 
 
-def _ok(device: Device, words: list[str]) -> str:
-    done = device.run(words)
+def _ok(device: Device, words: list[str], given: str = "") -> str:
+    done = device.run(words, given)
     if done.returncode != 0:
         raise told(device.address, done.stderr or done.stdout)
     return done.stdout
@@ -182,7 +190,11 @@ def _words(sent: Sent) -> str:
 
 def state(device: Device, folder: str) -> dict[str, Any]:
     """What ``attend.py state`` says of the last run in ``folder``."""
-    found: dict[str, Any] = json.loads(attend(device, folder, "state"))
+    said = attend(device, folder, "state")
+    try:  # the last line: what comes before is what the user's shell says to everyone
+        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise told(device.address, said) from error
     return found
 
 

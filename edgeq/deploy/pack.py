@@ -9,7 +9,7 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +27,8 @@ from edgeq.spec.note import Note
 _HERE = Path(__file__).parent
 #: Python reads what lies before a zip only where the zip's end is missing: this is then the line that its error shows.
 _PREFIX = b"#!/usr/bin/env python3\n# coding: latin-1\nthis bundle is not whole, copy it again: "
+#: Bytes of the largest zip that any Python runs; larger ones only 3.13 and later (zipimport and ZIP64).
+MOST_RUNNABLE = (1 << 32) - (1 << 20)
 _DATE = (1980, 1, 1, 0, 0, 0)
 _CHUNK = 1 << 20
 
@@ -39,6 +41,14 @@ class Bundle:
     listing: str
     notes: tuple[Note, ...]
 
+    @property
+    def start(self) -> str:
+        """What to type on the device, where the file lies, to unpack it."""
+        if self.path.stat().st_size < MOST_RUNNABLE:
+            return f"python3 {self.path.name}"
+        read = f"zipfile.ZipFile('{self.path.name}').read('{unpack.MAIN}')"
+        return f'python3 -c "import zipfile; exec({read})" --bundle {self.path.name}'
+
 
 def make_bundle(request: BundleRequest, out: Path, on_progress: Progress, on_step: Watcher) -> Bundle:
     """Packs what a device of ``request.target`` runs the artifacts with into ``out``. The same files give the same bundle.
@@ -49,7 +59,7 @@ def make_bundle(request: BundleRequest, out: Path, on_progress: Progress, on_ste
     """
     root = checkout()
     contents = Contents()
-    add_artifacts(contents, request)
+    request = replace(request, models=add_artifacts(contents, request))
     add_samples(contents, request, on_progress)
     extras = [*(REGISTRY[backend].extra for backend in request.backends), "report"]
     lines = requirements(root, extras, request.machine)

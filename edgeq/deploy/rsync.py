@@ -38,7 +38,11 @@ def send(device: Device, bundle: Path) -> Sent:
         EdgeqError: the connection failed or broke, the disk there is full, or rsync is missing.
     """
     options = ["--inplace", "--ignore-times", "--info=progress2", "--stats"]
-    said = _rsync(device, [*options, str(bundle), f"{device.address}:{device.folder}/{bundle.name}"], _to_user)
+    try:
+        said = _rsync(device, [*options, str(bundle), f"{device.address}:{device.folder}/{bundle.name}"], _to_user)
+    finally:
+        if sys.stderr.isatty():
+            to_terminal(b"\n")
     return Sent(_figure(said, "Literal data"), _figure(said, "Matched data"))
 
 

@@ -165,7 +165,7 @@ def _check_place(folder: Path, members: list[Member]) -> None:
             raise BadBundle(
                 f"{parent} is a link or a file", "the bundle has a folder there", "move it away, then unpack again"
             )
-    for lock in folder.glob("results/*/.lock"):  # edgeq run holds it
+    for lock in (*folder.glob("results/*/.lock"), *folder.glob(".state/lock")):  # edgeq run and attend.py hold them
         with lock.open() as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -274,11 +274,14 @@ def _megabytes(members: list[Member]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Exit code 0, or 1 with three lines on standard error."""
-    bundle = Path(sys.argv[0]).absolute()
-    parser = argparse.ArgumentParser(prog=f"python3 {bundle.name}", description="Unpacks this bundle of edgeq's.")
+    itself = Path(sys.argv[0]).absolute()
+    parser = argparse.ArgumentParser(prog=f"python3 {itself.name}", description="Unpacks this bundle of edgeq's.")
+    # Before Python 3.13, none runs a zip of over 4 GiB; it is then told where the bundle is.
+    parser.add_argument("--bundle", type=Path, default=itself, help=argparse.SUPPRESS)
     parser.add_argument("into", nargs="?", type=Path, metavar="DIR", help="where its folder is made; default: here")
     parser.add_argument("--list", action="store_true", help="show what is in it, with sizes; write nothing")
     asked = parser.parse_args(arguments)
+    bundle = asked.bundle.absolute()
     try:
         if asked.list:
             with open_bundle(bundle) as archive:

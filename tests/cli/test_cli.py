@@ -125,7 +125,7 @@ def test_doctor_speaks_json(project: Path) -> None:
     assert done.returncode == (1 if any(finding["wrong"] for finding in found["findings"]) else 0)
 
 
-@pytest.mark.parametrize("verb", ["doctor", "export", "run", "report"])
+@pytest.mark.parametrize("verb", ["doctor", "export", "run", "report", "bundle", "deploy"])
 def test_every_verb_has_an_example(project: Path, verb: str) -> None:
     done = edgeq(project, verb, "--help")
     assert done.returncode == 0

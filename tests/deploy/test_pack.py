@@ -115,7 +115,13 @@ def test_what_was_not_exported_is_told_and_nothing_at_all_is_refused(
     own: Path, bundler: Bundler, tmp_path: Path
 ) -> None:
     made = bundler(request_of(own, schemes=("fp32", "fp16")), tmp_path / "b.pyz")
-    assert [note.code for note in made.notes] == ["no-artifact"]
+    (note,) = made.notes
+    assert (note.code, "tflite/fp32" in note.text, "fp16" in note.text) == ("no-artifact", True, False)
+    shutil.copytree(own / "models" / "tiny", own / "models" / "bare", ignore=shutil.ignore_patterns("artifacts"))
+    made = bundler(request_of(own, models=("tiny", "bare")), tmp_path / "b.pyz")
+    assert [note.text for note in made.notes] == ["bare: nothing of it was exported: left out"]
+    assert not any(name.startswith("models/bare") for name in names(made.path))
+    assert index_of(made.path)["models"] == ["tiny"]
     with pytest.raises(RequestError, match="nothing to bundle") as refused:
         bundler(request_of(own, schemes=("fp32",)), tmp_path / "none.pyz")
     assert "edgeq export --model tiny" in refused.value.hint

@@ -237,10 +237,12 @@ def test_nothing_is_replaced_under_a_run(tmp_path: Path) -> None:
     bundle = made(tmp_path / "b.pyz")
     folder = unpack.unpack(bundle, tmp_path)
     (folder / "results" / "dev").mkdir(parents=True)
-    with (folder / "results" / "dev" / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BadBundle, match="in use"):
-            unpack.unpack(bundle, tmp_path)
+    (folder / ".state").mkdir()
+    for held in (folder / "results" / "dev" / ".lock", folder / ".state" / "lock"):
+        with held.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(BadBundle, match="in use"):
+                unpack.unpack(bundle, tmp_path)
     assert unpack.unpack(bundle, tmp_path) == folder
 
 
@@ -266,6 +268,10 @@ def test_as_a_program_it_lists_unpacks_and_complains_in_three_lines(tmp_path: Pa
     assert "edgeq-test: 3 files" in listed.stdout
     assert below(tmp_path) == {"b.pyz"}
     assert run(sys.executable, bundle).returncode == 0
+    assert (tmp_path / "edgeq-test" / "run.sh").is_file()
+    shutil.rmtree(tmp_path / "edgeq-test")
+    told = ["-c", f"import zipfile; exec(zipfile.ZipFile({str(bundle)!r}).read('__main__.py'))", "--bundle", bundle]
+    assert run(sys.executable, *told).returncode == 0
     assert (tmp_path / "edgeq-test" / "run.sh").is_file()
     bad = made(tmp_path / "b.pyz", change=other_sum)
     done = run(sys.executable, bad, tmp_path / "into")
