@@ -30,3 +30,30 @@ crop = 32
 mean = [{mean}, {mean}, {mean}]
 std = [{std}, {std}, {std}]
 """
+
+
+def profile_toml(name: str) -> str:
+    """The text of a profile whose cells take a tenth of a second."""
+    return f"""
+name = "{name}"
+title = "{name}, for tests"
+resident_samples = 4
+cell_budget_s = 30
+accuracy_budget_s = 30
+[single-stream]
+min_duration_s = 0.1
+min_queries = 64
+percentile = 0.90
+[multi-stream]
+min_duration_s = 0.1
+min_queries = 64
+percentile = 0.90
+[offline]
+min_duration_s = 0.1
+min_samples = 64
+[server]
+min_duration_s = 0.1
+min_queries = 64
+percentile = 0.90
+latency_ms = 100
+"""

@@ -11,29 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SHORT = """
-name = "blink"
-title = "blink"
-resident_samples = 4
-cell_budget_s = 30
-accuracy_budget_s = 30
-[single-stream]
-min_duration_s = 0.1
-min_queries = 64
-percentile = 0.90
-[multi-stream]
-min_duration_s = 0.1
-min_queries = 64
-percentile = 0.90
-[offline]
-min_duration_s = 0.1
-min_samples = 64
-[server]
-min_duration_s = 0.1
-min_queries = 64
-percentile = 0.90
-latency_ms = 100
-"""
+from tests.model_folders import profile_toml
 
 
 @pytest.fixture
@@ -43,7 +21,7 @@ def project(repo: Path, tmp_path: Path) -> Path:
         (tmp_path / "models" / model.parent.name).mkdir(parents=True)
         shutil.copy(model, tmp_path / "models" / model.parent.name)
     (tmp_path / "scenarios").mkdir()
-    (tmp_path / "scenarios" / "blink.toml").write_text(SHORT)
+    (tmp_path / "scenarios" / "blink.toml").write_text(profile_toml("blink"))
     return tmp_path
 
 

@@ -20,6 +20,7 @@ from edgeq.deploy.pack import Bundle, make_bundle
 from edgeq.files import sha256_file
 from edgeq.host import cpu
 from tests.deploy.sshd import Link, Sshd, running_sshd
+from tests.model_folders import profile_toml
 
 Bundler = Callable[[BundleRequest, Path], Bundle]
 
@@ -38,29 +39,6 @@ resize = 16
 crop = 16
 mean = [0.5, 0.5, 0.5]
 std = [0.25, 0.25, 0.25]
-"""
-QUICK = """
-name = "quick"
-title = "quick, for tests"
-resident_samples = 4
-cell_budget_s = 30
-accuracy_budget_s = 30
-[single-stream]
-min_duration_s = 0.1
-min_queries = 64
-percentile = 0.90
-[multi-stream]
-min_duration_s = 0.1
-min_queries = 64
-percentile = 0.90
-[offline]
-min_duration_s = 0.1
-min_samples = 64
-[server]
-min_duration_s = 0.1
-min_queries = 64
-percentile = 0.90
-latency_ms = 100
 """
 
 
@@ -84,7 +62,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("tflite is not installed")
     folder = tmp_path_factory.mktemp("project")
     (folder / "scenarios").mkdir()
-    (folder / "scenarios" / "quick.toml").write_text(QUICK)
+    (folder / "scenarios" / "quick.toml").write_text(profile_toml("quick"))
     artifacts = folder / "models" / "tiny" / "artifacts"
     (artifacts / "tflite").mkdir(parents=True)
     (folder / "models" / "tiny" / "model.toml").write_text(MODEL)
