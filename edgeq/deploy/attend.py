@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -85,7 +86,10 @@ def start(arguments: list[str]) -> int:
 
 
 def follow(offset: int) -> None:
-    """Writes the log from byte ``offset`` to standard output, as it grows, until the run has ended and all is written."""
+    """Writes the log from byte ``offset`` to standard output, as it grows, until the run has ended and all is written, or
+    until nobody reads it any more: a connection that was cut leaves no follower behind."""
+    reader = select.poll()
+    reader.register(sys.stdout, 0)  # only that its other end is closed
     with (STATE / "log").open("rb") as log:
         log.seek(offset)
         while True:
@@ -93,9 +97,8 @@ def follow(offset: int) -> None:
             while block := log.read(_CHUNK):
                 sys.stdout.buffer.write(block)
                 sys.stdout.buffer.flush()
-            if not at_work:
+            if not at_work or reader.poll(1000 * TICK_S):
                 return
-            time.sleep(TICK_S)
 
 
 def stop() -> None:

@@ -68,6 +68,18 @@ def test_a_follower_sees_what_is_written_after_it_came(tmp_path: Path) -> None:
     assert follower.wait() == 0
 
 
+def test_a_follower_whom_nobody_reads_ends_though_nothing_is_written(tmp_path: Path) -> None:
+    board(tmp_path, "echo first; read go <go")
+    attended(tmp_path, "start")
+    follower = subprocess.Popen([sys.executable, PROGRAM, "follow", "0"], cwd=tmp_path, stdout=subprocess.PIPE)
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == b"first\n"
+    follower.stdout.close()
+    assert follower.wait() == 0
+    assert state(tmp_path)["running"]
+    let_go(tmp_path)
+
+
 def test_one_that_is_killed_has_no_exit_code_and_another_can_start(tmp_path: Path) -> None:
     board(tmp_path, "echo here; read go <go; echo not reached")
     attended(tmp_path, "start")
