@@ -83,7 +83,7 @@ def command(
     On the device: python3 edgeq-aarch64.pyz unpacks and checks it; then edgeq-aarch64/run.sh. Or let edgeq deploy do it.
 
     \b
-    Example: edgeq export --model mobilenet_v2 --target aarch64 && edgeq bundle --model mobilenet_v2
+    Example: edgeq bundle --model mobilenet_v2 (after: edgeq export --model mobilenet_v2 --target aarch64)
     """
     from rich.console import Console
 
