@@ -34,7 +34,7 @@ def command(device: str, device_dir: str, ssh: str, bundle: Path | None, python:
     not the device's records.
 
     \b
-    Example: edgeq bundle && edgeq deploy --device pi@raspberrypi.local && edgeq run --device pi@raspberrypi.local
+    Example: edgeq deploy --device pi@raspberrypi.local (after: edgeq bundle; then: edgeq run --device pi@raspberrypi.local)
     """
     from edgeq.deploy.job import deploy
     from edgeq.deploy.ssh import Device

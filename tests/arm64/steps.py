@@ -71,9 +71,7 @@ class Course:
         )
         if ground:
             self.step("Pi 4: doctor", lambda: self.doctor(self.pi4, "Cortex-A72", dotprod=False))
-            self.step(
-                "Pi 4: TFLite and ONNX Runtime, accuracy and three scenarios", lambda: self.cells(self.pi4, IMAGES)
-            )
+            self.step("Pi 4: TFLite and ONNX Runtime, accuracy and three scenarios", self.all_cells)
             self.step("accuracy agrees with x86, image by image", self.agreement)
             self.step("Pi 4: OpenVINO and PyTorch, or why not", lambda: self.unsure(self.pi4))
             self.step("Pi 5: doctor", lambda: self.doctor(self.pi5, "Cortex-A76", dotprod=True))
