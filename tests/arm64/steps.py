@@ -30,13 +30,15 @@ REAL = WEIGHTS.is_file() and DATASET.is_dir()
 MODEL, SCHEMES, IMAGES = "mobilenet_v2", ("fp32", "int8-static"), 50
 #: Images whose first class may differ from x86's: kernels sum in other orders, and int8 ones round in other places.
 MOST_DIFFERING = {"fp32": 1, "int8-static": 5}
-#: Backends that the emulator is known to run, and others that it may not.
+#: Backends that are driven through everything, and others of which it is only shown that they run.
 SURE, UNSURE = ("tflite", "onnxruntime"), ("openvino", "pytorch")
+#: (Backend, scheme) that a Cortex-A72 does not run → what the framework says: see ``edgeq.backends.openvino``.
+NOT_ON_PI4 = {("openvino", "int8-static"): "object is not initialized"}
 SCENARIOS = ("single-stream", "multi-stream", "offline")
 #: Scheme → scenarios.
 Cells = Mapping[str, Sequence[str]]
 #: The dot product, which a Pi 5 has and a Pi 4 has not, makes a difference in int8 alone.
-ON_PI5: Cells = {"fp32": ("single-stream",), "int8-static": SCENARIOS}
+ON_PI5: Cells = {"int8-static": ("single-stream",)}
 #: Of bookworm.
 PYTHON = "3.11"
 PLACE, HOME = "/root/board", "/root/board/edgeq-aarch64"
@@ -73,9 +75,9 @@ class Course:
             self.step("Pi 4: doctor", lambda: self.doctor(self.pi4, "Cortex-A72", dotprod=False))
             self.step("Pi 4: TFLite and ONNX Runtime, accuracy and three scenarios", self.all_cells)
             self.step("accuracy agrees with x86, image by image", self.agreement)
-            self.step("Pi 4: OpenVINO and PyTorch, or why not", lambda: self.unsure(self.pi4))
+            self.step("Pi 4: OpenVINO and PyTorch", lambda: self.unsure(self.pi4))
             self.step("Pi 5: doctor", lambda: self.doctor(self.pi5, "Cortex-A76", dotprod=True))
-            self.step("Pi 5: TFLite and ONNX Runtime, three scenarios", lambda: self.cells(self.pi5, ON_PI5))
+            self.step("Pi 5: TFLite and ONNX Runtime in int8", lambda: self.cells(self.pi5, ON_PI5))
             self.step("the report keeps emulated cells out of the comparison", self.report)
         self.console.print(f"\n{len(self.passed)} passed, {len(self.failed)} failed")
         return 1 if self.failed else 0
@@ -124,9 +126,11 @@ class Course:
         return f"{out.name}, {out.stat().st_size / 1e6:.0f} MB"
 
     def set_up(self) -> str:
+        # An environment of an earlier run stays, as on a board that gets a newer bundle; results go.
         place = self.pi4.root / PLACE.lstrip("/")
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
+        for results in (self.pi4.root / HOME.lstrip("/")).glob("results*"):
+            shutil.rmtree(results)
         shutil.copy(self.work / "edgeq-aarch64.pyz", place)
         self._there(self.pi4, ["python3", "edgeq-aarch64.pyz"], PLACE)
         # What the bundle carries is enough: nothing is asked of a network.
@@ -224,14 +228,19 @@ class Course:
         return said
 
     def unsure(self, board: Board) -> str:
-        """What the emulator may not be able to: a cell each, or the reason that its record gives."""
-        said = []
+        """A cell each; what the core can't run is told by the reason that is known for it, and by no other."""
+        said, wrong = [], []
         for backend, records in self._measure(board, UNSURE, dict.fromkeys(SCHEMES, ("single-stream",))).items():
             if len(records) != len(SCHEMES):
                 raise StepFailed(f"{backend} left {len(records)} records")
             for record in records:
-                why = f" ({record['reason']['text']})" if record["reason"] else ""
-                said.append(f"{backend}/{record['cell']['scheme']} {record['status']}{why}")
+                scheme, why = record["cell"]["scheme"], (record["reason"] or {}).get("text", "")
+                said.append(f"{backend}/{scheme} {record['status']}" + (f" ({why})" if why else ""))
+                expected = NOT_ON_PI4.get((backend, scheme))
+                if record["status"] != "ok" and (expected is None or expected not in why):
+                    wrong.append(said[-1])
+        if wrong:
+            raise StepFailed("; ".join(wrong))
         return "; ".join(said)
 
     def report(self) -> str:
