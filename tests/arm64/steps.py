@@ -244,15 +244,13 @@ class Course:
         return "; ".join(said)
 
     def report(self) -> str:
-        results = self.work / "results-all"
-        results.mkdir()
-        for folder in sorted(self.work.glob("results-cortex-*")):
-            shutil.copytree(folder, results, dirs_exist_ok=True)
-        text = self._edgeq(["report", "--results", str(results), "--out", str(self.work / "report")], allowed=(0, 1))
+        runs = sorted(path.parent for path in self.work.glob("results-cortex-*/*/*/run.json"))
+        words = ["report", *map(str, runs), "--out", str(self.work / "report")]
+        text = self._edgeq(words, allowed=(0, 1))
         self.console.print(text, markup=False, style="dim")
-        if "mulated" not in text:
-            raise StepFailed("the report says nothing of emulated devices")
-        return "see above"
+        if "Emulated devices" not in text or "Summary" in text:
+            raise StepFailed("cells of emulated devices do not stand by themselves")
+        return f"{len(runs)} runs in a table of their own"
 
     # --- how a step is taken
 
