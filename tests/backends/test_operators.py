@@ -168,7 +168,7 @@ def test_a_backend_without_a_profiler_or_probes_is_told_so(bare: Manifest, tmp_p
         with pytest.raises(EdgeqError, match="bare") as caught:
             ask()
         assert caught.value.code == code
-    assert Diagnosis({"target": "x86_64"}, {"bare": {}}).exported_here("bare") is None
+    assert Diagnosis({"target": "x86_64"}, {"bare": {}}, {}).exported_here("bare") is None
 
 
 def test_depthwise_needs_more_than_one_input_channel() -> None:

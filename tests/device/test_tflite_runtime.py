@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from edgeq.artifact import read_manifest
-from tests.cli.test_cli import SHORT
 from tests.device import environments
+from tests.model_folders import profile_toml
 from tests.run.small_models import small_models
 
 #: As few queries as LoadGen calls valid, however slow the machine.
-FEWEST = SHORT.replace("= 0.90", "= 0.50").replace("= 64", "= 11").replace("budget_s = 30", "budget_s = 600")
+FEWEST = (
+    profile_toml("blink").replace("= 0.90", "= 0.50").replace("= 64", "= 11").replace("budget_s = 30", "budget_s = 600")
+)
 
 SCHEMES = ("fp32", "fp16", "int8-static", "int8-dynamic")
 #: Least SQNR against torch's float32, in dB.
