@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import edgeq
+from edgeq.deploy.pip import pip
 from edgeq.spec.errors import EdgeqError
 
 if TYPE_CHECKING:
@@ -60,16 +58,13 @@ def build_wheel(root: Path, folder: Path) -> Path:
                 shutil.copy(root / name, copy / name)
         # With a setuptools at hand that is new enough, nothing need be downloaded.
         alone = [] if _setuptools() < (77,) else ["--no-build-isolation"]
-        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", *alone]
-        done = subprocess.run(
-            [*command, "--wheel-dir", str(folder), str(copy)],
-            capture_output=True, text=True, check=False, env={**os.environ, "SOURCE_DATE_EPOCH": _EPOCH},
+        pip(
+            ["wheel", "--quiet", "--no-deps", *alone, "--wheel-dir", str(folder), str(copy)],
+            what="edgeq's wheel could not be built", hint="run: make setup, then try again", code="no-wheel",
+            environment={"SOURCE_DATE_EPOCH": _EPOCH},
         )  # fmt: skip
-    found = sorted(folder.glob("edgeq-*.whl"))
-    if done.returncode == 0 and len(found) == 1:
-        return found[0]
-    said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
-    raise EdgeqError("edgeq's wheel could not be built", said[-1], "run: make setup, then try again", code="no-wheel")
+    (found,) = folder.glob("edgeq-*.whl")
+    return found
 
 
 def _setuptools() -> tuple[int, ...]:

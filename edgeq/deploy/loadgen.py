@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,12 +13,15 @@ from importlib import metadata
 from pathlib import Path
 
 from edgeq.deploy.headers import DEBIAN, RELEASES, python_headers
+from edgeq.deploy.pip import pip, telling
 from edgeq.files import cache_dir
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
 #: The distribution, and what its sdist asks for to be built; a device that builds it gets these along.
 NAME, BUILDERS = "mlcommons-loadgen", ("setuptools", "wheel", "pybind11==2.11.1")
+
+_NOT_BUILT, _COMPILER = "LoadGen could not be built", "check the compiler, then run the same command again"
 
 #: Told what is being done: it takes a minute or two.
 Watcher = Callable[[str], None]
@@ -66,7 +68,11 @@ def _had(folder: Path, pattern: str, asked: Sequence[str]) -> list[Path]:
     if not list(folder.glob(pattern)):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as temporary:
-            _pip(["download", "--no-deps", "--dest", temporary, *asked])
+            pip(
+                ["download", "--no-deps", "--dest", temporary, *asked],
+                what="the source of LoadGen can't be had", hint="check the network, then run the same command again",
+                code="no-loadgen",
+            )  # fmt: skip
             folder.mkdir(exist_ok=True)
             for file in Path(temporary).iterdir():
                 file.replace(folder / file.name)
@@ -105,7 +111,10 @@ def wheel(version: str, python: str, target: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as temporary:
         source = sdist(version)
-        _pip(["wheel", "--no-deps", "--wheel-dir", temporary, str(source)], environment, code="build-failed")
+        pip(
+            ["wheel", "--no-deps", "--wheel-dir", temporary, str(source)],
+            what=_NOT_BUILT, hint=_COMPILER, code="build-failed", environment=environment,
+        )  # fmt: skip
         (built,) = Path(temporary).glob("*.whl")
         tagged = _retag(built, tag, target)
         return tagged.replace(folder / tagged.name)
@@ -147,7 +156,7 @@ def _retag(built: Path, python_tag: str, target: str) -> Path:
         check=False,
     )
     if done.returncode:
-        raise _failed("build-failed", done.stderr or done.stdout)
+        raise EdgeqError(_NOT_BUILT, telling(done.stderr or done.stdout), _COMPILER, code="build-failed")
     return built.with_name(done.stdout.split()[-1])
 
 
@@ -155,25 +164,3 @@ def newest_glibc(library: bytes) -> tuple[int, int]:
     """The newest version of glibc whose symbols an ELF file asks for, (2, 17) at least: what manylinux tags begin with."""
     found = re.findall(rb"GLIBC_(\d+)\.(\d+)", library)
     return max([(2, 17), *((int(major), int(minor)) for major, minor in found)])
-
-
-def _pip(arguments: Sequence[str], environment: dict[str, str] | None = None, *, code: str = "no-loadgen") -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise _failed(code, done.stderr or done.stdout)
-
-
-def _failed(code: str, said: str) -> EdgeqError:
-    errors = [line.strip() for line in said.splitlines() if "error" in line.lower()] or said.strip().splitlines()
-    return EdgeqError(
-        "LoadGen could not be built" if code == "build-failed" else "the source of LoadGen can't be had",
-        (errors or ["pip gave no reason"])[0][:300],
-        "check the network and the compiler, then run the same command again",
-        code=code,
-    )

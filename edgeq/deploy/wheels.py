@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from edgeq.deploy.headers import DEBIAN
 from edgeq.deploy.loadgen import NAME as LOADGEN
+from edgeq.deploy.pip import pip
 from edgeq.files import cache_dir, sha256_json
-from edgeq.spec.errors import EdgeqError
 
 #: manylinux tags that Debian bookworm (glibc 2.36) and newer systems take; pip does not infer the older ones of a given one.
 _GLIBC = (17, 24, 26, 27, 28, 31, 34, 35, 36)
@@ -40,18 +38,11 @@ def wheels(requirements: Sequence[str], python: str, machine: str) -> list[Path]
 
 def _download(wanted: Sequence[str], python: str, machine: str, folder: Path) -> None:
     tags = [f"manylinux_2_{minor}_{machine}" for minor in _GLIBC] + [f"manylinux2014_{machine}", f"linux_{machine}"]
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
     # Markers of requirements are evaluated for this machine, whatever --platform says (pypa/pip#11664): hence --no-deps.
-    command += ["--only-binary", ":all:", "--python-version", python, "--implementation", "cp", "--dest", str(folder)]
-    command += [word for tag in tags for word in ("--platform", tag)]
-    done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[
-            -1:
-        ]
-        raise EdgeqError(
-            f"not all wheels for Python {python} on {machine} can be had",
-            (errors[-1:] or ["pip gave no reason"])[0].removeprefix("ERROR: "),
-            "check the network; or leave out --wheels, and the device installs from its own",
-            code="no-wheel",
-        )
+    asked = ["--no-deps", "--only-binary", ":all:", "--python-version", python, "--implementation", "cp"]
+    asked += [word for tag in tags for word in ("--platform", tag)]
+    pip(
+        ["download", "--quiet", *asked, "--dest", str(folder), *wanted],
+        what=f"not all wheels for Python {python} on {machine} can be had",
+        hint="check the network; or leave out --wheels, and the device installs from its own", code="no-wheel",
+    )  # fmt: skip
