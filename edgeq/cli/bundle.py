@@ -87,6 +87,7 @@ def command(
     """
     from rich.console import Console
 
+    from edgeq.cli.display import print_warning
     from edgeq.deploy.contents import BundleRequest
     from edgeq.deploy.pack import make_bundle
     from edgeq.host import cpu
@@ -115,10 +116,7 @@ def command(
             lambda step: status.update(f"bundle: {step}"),
         )
     for note in made.notes:
-        errors.print(f"[bold yellow]warning[/] \\[{note.code}] ", end="")
-        errors.print(note.text, markup=False)
-        if note.hint:
-            errors.print(f"  try: {note.hint}", markup=False)
+        print_warning(errors, note)
     click.echo(made.listing)
     click.echo(f"written: {made.path} ({made.path.stat().st_size / 1e6:.1f} MB)", err=True)
     click.echo(f"next: edgeq deploy --device user@host; or copy it there, then: {made.start}", err=True)

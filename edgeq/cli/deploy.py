@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -39,9 +40,7 @@ def command(device: str, device_dir: str, ssh: str, bundle: Path | None, python:
     from edgeq.deploy.job import deploy
     from edgeq.deploy.ssh import Device
 
-    def say(line: str) -> None:
-        click.echo(line, err=True)
-
+    say = partial(click.echo, err=True)
     deploy(Device.parse(device, device_dir, ssh), bundle, python, say)
     say(f"next: edgeq run --device {device}" + options.elsewhere(device_dir, ssh))
     return DONE

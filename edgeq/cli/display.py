@@ -35,6 +35,13 @@ _COLOUR = {
 }
 
 
+def print_warning(console: Console, note: Note) -> None:
+    """What is so, under its code, and what to do about it."""
+    console.print(f"[bold yellow]warning[/] \\[{note.code}] {escape(note.text)}")
+    if note.hint:
+        console.print(f"  try: {escape(note.hint)}")
+
+
 class _Display:
     """A bar at the bottom and lines above it; JSON readers get nothing but the JSON, so all of this is on stderr."""
 
@@ -97,9 +104,7 @@ class _Display:
             if note.text in self._warned or (only is not None and note.code not in only):
                 continue
             self._warned.add(note.text)
-            self.line(f"[bold yellow]warning[/] \\[{note.code}] {escape(note.text)}")
-            if note.hint:
-                self.line(f"  try: {escape(note.hint)}")
+            print_warning(self.console, note)
 
 
 class ExportDisplay(_Display):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,9 +160,7 @@ def _there(context: click.Context, address: str, device_dir: str, ssh: str) -> i
             code="unused-option",
         )
 
-    def say(line: str) -> None:
-        click.echo(line, err=True)
-
+    say = partial(click.echo, err=True)
     remote = RemoteRun(Device.parse(address, device_dir, ssh), context.params["results"], say)
     say(f"on {address}: {remote.folder}")
     arguments = options.given(context, local)
