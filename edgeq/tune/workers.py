@@ -14,6 +14,7 @@ from edgeq.events import Child, cause_of_death
 from edgeq.files import write_json
 from edgeq.host.memory import OomKills, available, oom_kills
 from edgeq.host.threads import environment
+from edgeq.run.footprint import footprint
 from edgeq.setting import Setting
 from edgeq.spec.errors import EdgeqError
 from edgeq.tune import memory
@@ -121,8 +122,11 @@ class Workers:
         pair = (setting.threads, setting.streams)
         if pair in self._running and setting.batch in self._running[pair].batches:
             return
-        sample, widened = 4 * math.prod(self._manifest.input.shape), self._manifest.scheme == "fp16"
-        wanted = memory.needed(setting, self._manifest.bytes, sample, self._grown, widened=widened)
+        made, sample = self._manifest, 4 * math.prod(self._manifest.input.shape)
+        expected = footprint(
+            made.backend, made.scheme, framework=0, artifact=made.bytes, sample=sample, resident=0, setting=setting
+        )
+        wanted = memory.needed(setting, expected, sample, self._grown)
         others = sorted(self._running, key=lambda each: each == pair)
         while (free := available()) is not None and wanted > memory.SHARE * free:
             if not others:
