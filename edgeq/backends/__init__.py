@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError
 
 if TYPE_CHECKING:  # the registry is asked by verbs that load no model, and need no numpy
@@ -71,7 +72,7 @@ def require(backend: str) -> None:
         raise EdgeqError(
             f"backend {backend} is not installed",
             f"no module named {packages}",
-            f"run: pip install -c constraints.txt 'edgeq[{entry.extra}]'",
+            f"run: {pip_install(f'edgeq[{entry.extra}]')}",
             code="not-installed",
         )
 

@@ -21,6 +21,7 @@ from edgeq.backends.layers import Activations, Tap
 from edgeq.backends.macs import Executed
 from edgeq.backends.onnxruntime import OnnxRuntimeSession, session_options
 from edgeq.backends.session import Array, SessionOptions
+from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _load(path: Path) -> onnx.ModelProto:
     except ImportError as error:
         raise EdgeqError(
             "the layers of an ONNX file can't be read: onnx is not installed", str(error),
-            "run: pip install -c constraints.txt onnx, or do this on the machine that exported the artifacts",
+            f"run: {pip_install('onnx')}, or do this on the machine that exported the artifacts",
             code="not-installed",
         ) from error  # fmt: skip
     return onnx.load(path)

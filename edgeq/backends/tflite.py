@@ -16,6 +16,7 @@ from edgeq.backends.batches import Batches, collect
 from edgeq.backends.macs import shares
 from edgeq.backends.session import Array, Done, Effective, SessionOptions
 from edgeq.backends.tflite_graph import Graph, read_graph
+from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError
 
 #: Module → distribution, the preferred one first; both hold the same ``interpreter.Interpreter``.
@@ -131,7 +132,7 @@ def _interpreter_class() -> tuple[Any, str]:
         return found, f"{distribution} {importlib.metadata.version(distribution)}"
     raise EdgeqError(
         "backend tflite is not installed", f"no module named {' or '.join(_RUNTIMES)}",
-        "run: pip install -c constraints.txt 'edgeq[tflite]'", code="not-installed",
+        f"run: {pip_install('edgeq[tflite]')}", code="not-installed",
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from edgeq.backends.macs import Executed
 from edgeq.backends.session import Array, SessionOptions
 from edgeq.backends.tflite import TfliteSession, _interpreter_class
 from edgeq.backends.tflite_graph import Node
+from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError
 
 _MAC_OPS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -160,6 +161,6 @@ def _schema() -> Any:
     except ImportError as error:
         raise EdgeqError(
             "the layers of a TFLite file can't be cut apart here", f"{error}; only ai-edge-litert brings its schema",
-            "run: pip install -c constraints.txt ai-edge-litert, or do this on the machine that exported the artifacts",
+            f"run: {pip_install('ai-edge-litert')}, or do this on the machine that exported the artifacts",
             code="not-installed",
         ) from error  # fmt: skip

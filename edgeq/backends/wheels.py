@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgeq.installing import pip_install
 from edgeq.spec.note import Note
 
 Release = tuple[int, ...]
@@ -64,7 +65,7 @@ def deadly(backend: str, versions: Mapping[str, str], device: Mapping[str, Any])
                 f"{known.distribution} {version}: its published wheel uses instructions that this CPU lacks "
                 f"({device['cpu']}), and dies {known.when} ({known.threads})"
             )
-            return Note(code="deadly-wheel", text=text, hint=f"run: pip install '{known.cure}'")
+            return Note(code="deadly-wheel", text=text, hint=f"run: {pip_install(known.cure, pinned=False)}")
     return None
 
 
@@ -75,8 +76,8 @@ def advice(backend: str) -> str:
         return f"install another version of it, or leave it out: name other backends by --backend (not {backend})"
     versions = ", ".join(_dotted(each.first) for each in known)
     return (
-        f"{known[0].distribution} {versions} is known to die so on ARM cores as old as a Raspberry Pi 4's; run: pip install "
-        f"'{known[-1].cure}'"
+        f"{known[0].distribution} {versions} is known to die so on ARM cores as old as a Raspberry Pi 4's; run: "
+        f"{pip_install(known[-1].cure, pinned=False)}"
     )
 
 

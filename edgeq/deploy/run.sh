@@ -30,6 +30,8 @@ python=${chosen:-$here/.venv/bin/python}
 # What edgeq keeps (samples, probes, accuracy) stays in this folder; the bundle has put the synthetic samples there.
 EDGEQ_CACHE=${EDGEQ_CACHE:-$here/cache}
 export EDGEQ_CACHE
+EDGEQ_BUNDLE=$here # hints then say how to install something here
+export EDGEQ_BUNDLE
 
 check_python() {
     command -v "$base" >/dev/null 2>&1 || fail "no $base here" "edgeq needs Python 3.11 or newer" "sudo apt install python3"

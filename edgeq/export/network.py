@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import shlex
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError, nearest
 from edgeq.spec.model import ModelSpec
 
@@ -66,7 +66,7 @@ def hashed_tensors(state: Mapping[str, torch.Tensor]) -> Iterator[bytes]:
 
 def how_to_install(spec: ModelSpec) -> str:
     """The command that installs what ``spec.source`` needs."""
-    return f"pip install -c constraints.txt {shlex.join(spec.source.requires or ['edgeq[export]'])}"
+    return pip_install(*(spec.source.requires or ["edgeq[export]"]))
 
 
 def _construct(spec: ModelSpec, constructor: Any) -> torch.nn.Module:

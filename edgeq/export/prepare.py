@@ -21,6 +21,7 @@ from edgeq.data.calibration import CalibrationSet, choose_calibration, choose_se
 from edgeq.data.samples import SampleSet, open_samples
 from edgeq.events import emit, leave, serve
 from edgeq.files import atomic_path, sha256_file, sha256_json, write_json
+from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.model import ModelSpec, load_model
 from edgeq.spec.note import Note
@@ -200,7 +201,7 @@ def _torch() -> Any:
         raise EdgeqError(
             "export needs PyTorch, whatever it exports for",
             str(error),
-            "run: pip install -c constraints.txt 'edgeq[export]', or export on another machine and copy models/",
+            f"run: {pip_install('edgeq[export]')}, or export on another machine and copy models/",
             code="not-installed",
         ) from error
     return torch

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from edgeq.installing import pip_install
 from edgeq.loadgen.plan import Plan
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
@@ -28,7 +29,7 @@ def loadgen_module() -> ModuleType:
         raise EdgeqError(
             "LoadGen is not installed",
             str(error),
-            "run: pip install -c constraints.txt mlcommons-loadgen (on ARM it is built, which takes g++ and minutes)",
+            f"run: {pip_install('mlcommons-loadgen')} (on ARM it is built, which takes g++ and minutes)",
             code="not-installed",
         ) from error
 

@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError
 
 
@@ -71,6 +72,6 @@ def require() -> None:
         raise EdgeqError(
             "no report can be made here",
             "pandas is not installed",
-            "run: pip install -c constraints.txt 'edgeq[report]', or copy the results folder to a machine that has it",
+            f"run: {pip_install('edgeq[report]')}, or copy the results folder to a machine that has it",
             code="not-installed",
         )

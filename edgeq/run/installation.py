@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeq.backends import wheels
+from edgeq.installing import pip_install
 from edgeq.spec.note import Note
 
 #: Two TFLite runtimes, and what each goes with (trap 30): both were run on exported files (``tests/device``).
@@ -22,8 +23,6 @@ TFLITE_PAIRS = (
 #: those of ``pyproject.toml``.
 _OPENVINO, _NNCF = (2026, 4), (3, 4)
 
-_LOADGEN = "pip install -c constraints.txt mlcommons-loadgen"
-
 
 def broken(backends: Mapping[str, Mapping[str, str]], device: Mapping[str, Any]) -> list[Note]:
     """What keeps something from working, each with the command that mends it.
@@ -34,12 +33,12 @@ def broken(backends: Mapping[str, Mapping[str, str]], device: Mapping[str, Any])
     """
     found = []
     if not any(backends.values()):
-        hint = "run: pip install -c constraints.txt 'edgeq[tflite]' (or openvino, onnxruntime, pytorch)"
+        hint = f"run: {pip_install('edgeq[tflite]')} (or openvino, onnxruntime, pytorch)"
         found.append(Note(code="no-backend", text="no framework is installed", hint=hint))
     tflite, numpy = backends.get("tflite", {}), metadata.version("numpy")
     if _old_runtime(tflite) and wheels.release(numpy) >= (2,):
         text = f"tflite-runtime {tflite['tflite-runtime']} does not import beside numpy {numpy}"
-        hint = f"run: pip install 'numpy<2' (pairs that work: {TFLITE_PAIRS})"
+        hint = f"run: {pip_install('numpy<2', pinned=False)} (pairs that work: {TFLITE_PAIRS})"
         found.append(Note(code="tflite-numpy", text=text, hint=hint))
     return found + _openvino_nncf(backends.get("openvino", {})) + _loadgen(device)
 
@@ -53,7 +52,9 @@ def worth_knowing(backends: Mapping[str, Mapping[str, str]]) -> list[Note]:
         f"tflite-runtime {tflite['tflite-runtime']} beside numpy {numpy} is a pair that works; int8-dynamic is refused, as "
         "its linear layers would come out wrong, and there is no operator profile"
     )
-    hint = f"for all schemes: pip install ai-edge-litert 'numpy>=2' (pairs that work: {TFLITE_PAIRS})"
+    hint = (
+        f"for all schemes: {pip_install('ai-edge-litert', 'numpy>=2', pinned=False)} (pairs that work: {TFLITE_PAIRS})"
+    )
     return [Note(code="tflite-runtime", text=text, hint=hint)]
 
 
@@ -70,21 +71,22 @@ def _openvino_nncf(openvino: Mapping[str, str]) -> list[Note]:
     if version is None or (wheels.release(version) >= _OPENVINO and wheels.release(nncf) >= _NNCF):
         return []
     text = f"openvino {version} and nncf {nncf} are not a pair that edgeq was tested with: export may break"
-    hint = "run: pip install -c constraints.txt 'edgeq[export]'"
+    hint = f"run: {pip_install('edgeq[export]')}"
     return [Note(code="openvino-nncf", text=text, hint=hint)]
 
 
 def _loadgen(device: Mapping[str, Any]) -> list[Note]:
     if importlib.util.find_spec("mlperf_loadgen") is not None:
         return []
+    mend = pip_install("mlcommons-loadgen")
     if device["target"] != "aarch64":
-        return [Note(code="no-loadgen", text="MLPerf LoadGen is not installed", hint=f"run: {_LOADGEN}")]
+        return [Note(code="no-loadgen", text="MLPerf LoadGen is not installed", hint=f"run: {mend}")]
     lacking = lacking_to_build()
     text = "MLPerf LoadGen is not installed, and pip builds it from source here, as there is no wheel for ARM"
     if not lacking:
-        return [Note(code="no-loadgen", text=f"{text}; it takes minutes", hint=f"run: {_LOADGEN}")]
+        return [Note(code="no-loadgen", text=f"{text}; it takes minutes", hint=f"run: {mend}")]
     text = f"{text}; missing for that: {', '.join(lacking.values())}"
-    hint = f"run: sudo apt install -y {' '.join(lacking)} && {_LOADGEN}"
+    hint = f"run: sudo apt install -y {' '.join(lacking)} && {mend}"
     return [Note(code="no-loadgen", text=text, hint=hint)]
 
 
