@@ -41,6 +41,8 @@ LOAD_LIMIT_S, CHECK_LIMIT_S, READ_LIMIT_S = 300.0, 300.0, 120.0
 HANG_FACTOR, HANG_SLACK_S = 4.0, 60.0
 #: Offline canaries time at least this many samples a stream at once, about so many seconds' worth, and at most so many.
 CANARY_SAMPLES_A_STREAM, CANARY_QUERY_S, CANARY_SAMPLES = 4, 0.05, 1024
+#: Seconds that a canary may take whose figure is of no interest but for how long the run will take.
+ESTIMATE_S = 1.0
 
 
 class Trial:
@@ -133,13 +135,15 @@ class Trial:
         """Warms up with queries as the scenario will issue them; ``estimate_s`` is filled in by ``plan``."""
         budget = self.job.profile.cell_budget_s
         emit("phase", name="warm-up", limit_s=max(CHECK_LIMIT_S, 2 * budget))
+        # Where nothing is timed, no model need be warm: it is only asked how long the run will take.
+        warming_s = budget / 4 if self.job.mode == "performance" else min(budget / 4, ESTIMATE_S)
         first_s = self.known["first_inference_ms"] / 1e3
         per_query, parallel = self._samples_per_query(first_s), 1
-        if first_s * per_query / self.setting.streams > budget / 4:
-            # One more call tells whether the cell fits its budget; a whole query might alone exceed it.
+        if first_s * per_query / self.setting.streams > warming_s:
+            # One more call tells whether the run fits its budget; a whole query might alone exceed that of the warm-up.
             per_query, parallel = self.setting.batch, self.setting.streams
         samples = to_layout(reference, session.input.layout)
-        settled = time_queries(session, [samples[index % len(samples)] for index in range(per_query)], budget / 4)
+        settled = time_queries(session, [samples[index % len(samples)] for index in range(per_query)], warming_s)
         self.known["warmup"] = 1 + settled.total * per_query
         self.notes += settled.notes() if self.job.mode == "performance" else []
         ms_per_sample = settled.typical_s / per_query / parallel * 1e3
