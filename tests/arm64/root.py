@@ -101,9 +101,14 @@ class Board:
     root: Path
     cpu: str
 
+    @property
+    def sysfs(self) -> Path:
+        """What this board has for ``/sys``: in the root, which boards share."""
+        return self.root / "opt/sysfs" / self.cpu
+
     def play_sysfs(self) -> None:
         """Writes the files of ``/sys`` by which libraries tell cores: without them cpuinfo, and so XNNPACK, fails."""
-        base = self.root / "sys/devices/system/cpu"
+        base = self.sysfs / "devices/system/cpu"
         for name in ("possible", "present", "online"):
             write_text(base / name, f"0-{CORES - 1}\n")
         for core in range(CORES):
@@ -121,7 +126,7 @@ class Board:
             for name, value in values.items():
                 write_text(topology / name, f"{value}\n")
             write_text(base / f"cpu{core}/regs/identification/midr_el1", f"{MIDR[self.cpu]}\n")
-        node = self.root / "sys/devices/system/node"
+        node = self.sysfs / "devices/system/node"
         write_text(node / "online", "0\n")
         write_text(node / "node0/cpulist", f"0-{CORES - 1}\n")
         write_text(node / "node0/cpumap", f"{(1 << CORES) - 1:x}\n")
@@ -135,7 +140,7 @@ class Board:
             "QEMU_CPU": self.cpu,
             **(environment or {}),
         }
-        script = 'mount -t proc proc "$0/proc" && exec env -i "$@"'
+        script = 'mount -t proc proc "$0/proc" && mount --bind "$1" "$0/sys" && shift && exec env -i "$@"'
         given = [f"{name}={value}" for name, value in variables.items()]
         inside = ["chroot", str(self.root), "sh", "-c", 'cd "$0" && exec "$@"', folder, *words]
         # env -i comes before chroot: the variables are for QEMU, which starts with the first program of the other side.
@@ -149,6 +154,7 @@ class Board:
             "-c",
             script,
             str(self.root),
+            str(self.sysfs),
             *given,
             *inside,
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -10,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -31,14 +33,13 @@ MODEL, SCHEMES, IMAGES = "mobilenet_v2", ("fp32", "int8-static"), 50
 #: Images whose first class may differ from x86's: kernels sum in other orders, and int8 ones round in other places.
 MOST_DIFFERING = {"fp32": 1, "int8-static": 5}
 #: Backends that are driven through everything, and others of which it is only shown that they run.
-SURE, UNSURE = ("tflite", "onnxruntime"), ("openvino", "pytorch")
+SURE, UNSURE = ("tflite", "onnxruntime"), ("pytorch", "openvino")
 #: (Backend, scheme) that a Cortex-A72 does not run → what the framework says: see ``edgeq.backends.openvino``.
 NOT_ON_PI4 = {("openvino", "int8-static"): "object is not initialized"}
 SCENARIOS = ("single-stream", "multi-stream", "offline")
-#: Scheme → scenarios.
-Cells = Mapping[str, Sequence[str]]
-#: The dot product, which a Pi 5 has and a Pi 4 has not, makes a difference in int8 alone.
-ON_PI5: Cells = {"int8-static": ("single-stream",)}
+ON_X86 = "results-x86"
+#: Steps taken at once: a run there keeps one core busy.
+CORES = 2
 #: Of bookworm.
 PYTHON = "3.11"
 PLACE, HOME = "/root/board", "/root/board/edgeq-aarch64"
@@ -48,6 +49,14 @@ class StepFailed(Exception):
     """What was expected of a step and not seen."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a step saw, in a line, and what stands before it."""
+
+    line: str
+    detail: str = ""
+
+
 @dataclass
 class Course:
     """All steps in their order, with what they found so far."""
@@ -55,12 +64,13 @@ class Course:
     console: Console
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    _logs: Iterator[int] = field(default_factory=itertools.count)
+    _telling: Lock = field(default_factory=Lock)
 
     def go(self) -> int:
         """Takes all steps; exit code 0 where none failed."""
-        with self._timed("arm64 root") as said:
-            root, cached = arm64_root()
-            said(f"{root.name}, {'from the cache' if cached else 'made now'}")
+        began = time.monotonic()
+        root, cached = self._root()
         self.pi4, self.pi5 = Board(root, "cortex-a72"), Board(root, "cortex-a76")
         self.work = cache_dir() / "test-arm64"
         for each in self.work.glob("*"):
@@ -72,19 +82,34 @@ class Course:
             and self.step("Pi 4: unpack and set up", self.set_up)
         )
         if ground:
-            self.step("Pi 4: doctor", lambda: self.doctor(self.pi4, "Cortex-A72", dotprod=False))
-            self.step("Pi 4: TFLite and ONNX Runtime, accuracy and three scenarios", self.all_cells)
+            # One thread each, as many at a time as there are cores; the longest first.
+            self.at_once({
+                "Pi 4: doctor": lambda: self.doctor(self.pi4, "Cortex-A72", dotprod=False),
+                "Pi 5: doctor": lambda: self.doctor(self.pi5, "Cortex-A76", dotprod=True),
+                **{f"Pi 4: {backend} in three scenarios, accuracy": partial(self.all_cells, backend) for backend in SURE},
+                **{f"Pi 4: {backend}": partial(self.unsure, backend) for backend in UNSURE},
+                **{f"Pi 5: {backend} in int8": partial(self.int8, backend) for backend in SURE},
+                "x86: the same files on the same images": self.here,
+            })  # fmt: skip
             self.step("accuracy agrees with x86, image by image", self.agreement)
-            self.step("Pi 4: OpenVINO and PyTorch", lambda: self.unsure(self.pi4))
-            self.step("Pi 5: doctor", lambda: self.doctor(self.pi5, "Cortex-A76", dotprod=True))
-            self.step("Pi 5: TFLite and ONNX Runtime in int8", lambda: self.cells(self.pi5, ON_PI5))
             self.step("the report keeps emulated cells out of the comparison", self.report)
-        self.console.print(f"\n{len(self.passed)} passed, {len(self.failed)} failed")
+        minutes = (time.monotonic() - began) / 60
+        self.console.print(
+            f"\n{len(self.passed)} passed, {len(self.failed)} failed, in {minutes:.1f} minutes; "
+            f"the root was {'in the cache' if cached else 'made'}"
+        )
         return 1 if self.failed else 0
 
-    # --- steps: each returns one line of what it saw
+    def _root(self) -> tuple[Path, bool]:
+        began = time.monotonic()
+        with self.console.status("arm64 root"):
+            root, cached = arm64_root()
+        self._tell("arm64 root", began, Seen(f"{root.name}, {'from the cache' if cached else 'made now'}"))
+        return root, cached
 
-    def export(self) -> str:
+    # --- steps: each returns what it saw
+
+    def export(self) -> Seen:
         models = self.work / "models"
         (models / MODEL).mkdir(parents=True, exist_ok=True)
         shutil.copy(PROJECT / "models" / MODEL / "model.toml", models / MODEL)
@@ -101,7 +126,7 @@ class Course:
             raise StepFailed(f"{len(manifests)} artifacts, of which failed: {', '.join(lost) or 'none'}")
         if REAL:
             self._choose_images(manifests)
-        return f"{len(manifests)} artifacts of {MODEL}, weights {'real' if REAL else 'random'}"
+        return Seen(f"{len(manifests)} artifacts of {MODEL}, weights {'real' if REAL else 'random'}")
 
     def _choose_images(self, manifests: Sequence[Mapping[str, Any]]) -> None:
         """A folder of images that nothing was calibrated on."""
@@ -114,7 +139,7 @@ class Course:
             shutil.copy(DATASET / name, folder)
         (folder / "val_map.txt").write_text("".join(f"{name} {label}\n" for name, label in fresh))
 
-    def bundle(self) -> str:
+    def bundle(self) -> Seen:
         out = self.work / "edgeq-aarch64.pyz"
         backends = [word for backend in (*SURE, *UNSURE) for word in ("--backend", backend)]
         done = self._edgeq([
@@ -122,15 +147,15 @@ class Course:
             "--scenarios", str(self.work / "scenarios"), "--profile", "few", "--wheels", PYTHON, "--out", str(out),
             *(["--dataset", str(self.work / "images")] if REAL else []),
         ])  # fmt: skip
-        self.console.print(done, markup=False, style="dim")
-        return f"{out.name}, {out.stat().st_size / 1e6:.0f} MB"
+        return Seen(f"{out.name}, {out.stat().st_size / 1e6:.0f} MB", done)
 
-    def set_up(self) -> str:
-        # An environment of an earlier run stays, as on a board that gets a newer bundle; results go.
-        place = self.pi4.root / PLACE.lstrip("/")
-        place.mkdir(parents=True, exist_ok=True)
-        for results in (self.pi4.root / HOME.lstrip("/")).glob("results*"):
-            shutil.rmtree(results)
+    def set_up(self) -> Seen:
+        place, home = self.pi4.root / PLACE.lstrip("/"), self.pi4.root / HOME.lstrip("/")
+        home.mkdir(parents=True, exist_ok=True)
+        # Only what pip has installed stays, as on a board that gets a newer bundle: all that edgeq keeps is found anew.
+        for each in home.iterdir():
+            if each.name != ".venv":
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
         shutil.copy(self.work / "edgeq-aarch64.pyz", place)
         self._there(self.pi4, ["python3", "edgeq-aarch64.pyz"], PLACE)
         # What the bundle carries is enough: nothing is asked of a network.
@@ -140,49 +165,41 @@ class Course:
         )
         if "aarch64-linux-gnu" not in found:
             raise StepFailed(f"LoadGen is {found.strip()}")
-        return f"LoadGen is {Path(found.strip()).name}"
+        return Seen(f"LoadGen is {Path(found.strip()).name}")
 
-    def doctor(self, board: Board, core: str, *, dotprod: bool) -> str:
+    def doctor(self, board: Board, core: str, *, dotprod: bool) -> Seen:
         text = self._there(board, ["./run.sh", "doctor"], HOME, allowed=(0, 1))
-        self.console.print(text, markup=False, style="dim")
         found = json.loads(self._there(board, ["./run.sh", "doctor", "--json"], HOME, allowed=(0, 1)))
         device = found["device"]
         if not device["emulated"] or core not in device["cpu"] or ("dotprod" in device["isa"]) != dotprod:
             raise StepFailed(f"emulated {device['emulated']}, CPU {device['cpu']}, ISA {device['isa']}")
-        return f"{device['name']}: {', '.join(device['isa'])}"
+        return Seen(f"{device['name']}: {', '.join(device['isa'])}", text)
 
-    def all_cells(self) -> str:
-        return self.cells(self.pi4, dict.fromkeys(SCHEMES, SCENARIOS), ("--dataset", "samples") if REAL else ())
+    def all_cells(self, backend: str) -> Seen:
+        records = self._measure(self.pi4, backend, SCHEMES, SCENARIOS, ("--dataset", "samples") if REAL else ())
+        return self._judge(records, len(SCHEMES) * len(SCENARIOS))
 
-    def cells(self, board: Board, cells: Cells, dataset: Sequence[str] = ()) -> str:
-        """Both backends at once, each a run of its own: on an emulated CPU nothing is timed."""
-        records = [record for found in self._measure(board, SURE, cells, dataset).values() for record in found]
-        return self._judge(records, len(SURE) * sum(map(len, cells.values())))
+    def int8(self, backend: str) -> Seen:
+        """The dot product, which a Pi 5 has and a Pi 4 has not, makes a difference in int8 alone."""
+        return self._judge(self._measure(self.pi5, backend, ("int8-static",), ("single-stream",)), 1)
 
     def _measure(
-        self, board: Board, backends: Sequence[str], cells: Cells, dataset: Sequence[str] = ()
-    ) -> dict[str, list[dict[str, Any]]]:
-        """By backend, its records. A run has the same scenarios for all of its schemes: one run for each of ``cells``."""
+        self, board: Board, backend: str, schemes: Sequence[str], scenarios: Sequence[str], dataset: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """The records of a run there."""
+        folder = f"results-{board.cpu}-{backend}"
+        words = [word for scheme in schemes for word in ("--scheme", scheme)]
+        words += [word for scenario in scenarios for word in ("--scenario", scenario)]
+        self._there(
+            board,
+            ["./run.sh", "run", "--model", MODEL, "--backend", backend, *words, *dataset,
+             "--profile", "few", "--threads", "1", "--results", folder],
+            HOME, allowed=(0, 1),
+        )  # fmt: skip
+        kept = shutil.copytree(board.root / HOME.lstrip("/") / folder, self.work / folder)
+        return [json.loads(path.read_text()) for path in sorted(kept.glob("*/*/*/*/*/*/record.json"))]
 
-        def run(backend: str) -> list[dict[str, Any]]:
-            folder = f"results-{board.cpu}-{backend}"
-            for scheme, scenarios in cells.items():
-                words = [word for scenario in scenarios for word in ("--scenario", scenario)]
-                self._there(
-                    board,
-                    ["./run.sh", "run", "--model", MODEL, "--backend", backend, "--scheme", scheme, *words, *dataset,
-                     "--profile", "few", "--threads", "1", "--results", folder],
-                    HOME, allowed=(0, 1),
-                )  # fmt: skip
-            kept = self.work / folder
-            shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(board.root / HOME.lstrip("/") / folder, kept)
-            return [json.loads(path.read_text()) for path in sorted(kept.glob("*/*/*/*/*/*/record.json"))]
-
-        with ThreadPoolExecutor(2) as pool:
-            return dict(zip(backends, pool.map(run, backends), strict=True))
-
-    def _judge(self, records: Sequence[Mapping[str, Any]], expected: int) -> str:
+    def _judge(self, records: Sequence[Mapping[str, Any]], expected: int) -> Seen:
         bad = [f"{_name(record)}: {record['status']}, {(record['reason'] or {}).get('text')}"
                for record in records if record["status"] != "ok"]  # fmt: skip
         real = [_name(record) for record in records if not record["device"]["emulated"]]
@@ -190,31 +207,33 @@ class Course:
             raise StepFailed(
                 "; ".join([f"{len(records)} records of {expected}", *bad, *(f"{name}: not emulated" for name in real)])
             )
+        told = []
         for record in records:
             macs = ", ".join(f"{share:.0%} {name}" for name, share in record["effective"]["macs"].items())
-            self.console.print(
-                f"    {_name(record)}: {record['queries']} queries, {record['effective']['engine']}, {macs}",
-                style="dim",
-                markup=False,
-            )
-        return f"{len(records)} cells valid in LoadGen, all marked emulated"
+            told.append(f"    {_name(record)}: {record['queries']} queries, {record['effective']['engine']}, {macs}")
+        return Seen(f"{len(records)} cells valid in LoadGen, all marked emulated", "\n".join(told))
 
-    def agreement(self) -> str:
-        """The same files on the same images by this machine's kernels: where classes differ, and how often."""
+    def here(self) -> Seen:
+        """The same files by this machine's kernels, for ``agreement``."""
         if not REAL:
-            return f"not compared: there are no labelled images under {SHARED}"
-        x86 = self.work / "results-x86"
+            return Seen(f"not measured: there are no labelled images under {SHARED}")
         words = [word for backend in SURE for word in ("--backend", backend)]
         words += [word for scheme in SCHEMES for word in ("--scheme", scheme)]
         self._edgeq([
             "run", "--model", MODEL, *words, "--scenario", "offline", "--profile", "few",
             "--models", str(self.work / "models"), "--scenarios", str(self.work / "scenarios"),
-            "--dataset", str(self.work / "images"), "--results", str(x86),
+            "--dataset", str(self.work / "images"), "--results", str(self.work / ON_X86),
         ], allowed=(0, 1))  # fmt: skip
+        return Seen(f"{len(SURE) * len(SCHEMES)} artifacts, {IMAGES} images")
+
+    def agreement(self) -> Seen:
+        """Where classes differ between this machine's kernels and the board's, and how often."""
+        if not REAL:
+            return Seen("not compared: there are no labelled images")
         told, worst = [], []
         for backend in SURE:
             for scheme in SCHEMES:
-                here = _predictions(x86, backend, scheme)
+                here = _predictions(self.work / ON_X86, backend, scheme)
                 there = _predictions(self.work / f"results-{self.pi4.cpu}-{backend}", backend, scheme)
                 if len(here) != IMAGES or len(there) != IMAGES:
                     raise StepFailed(f"{backend}/{scheme}: {len(here)} images here, {len(there)} there")
@@ -225,56 +244,63 @@ class Course:
         said = f"images of {IMAGES} with another first class than on x86: {', '.join(told)}"
         if worst:
             raise StepFailed(f"{said} ({'; '.join(worst)})")
-        return said
+        return Seen(said)
 
-    def unsure(self, board: Board) -> str:
-        """A cell each; what the core can't run is told by the reason that is known for it, and by no other."""
+    def unsure(self, backend: str) -> Seen:
+        """A cell a scheme; what the core can't run is told by the reason that is known for it, and by no other."""
         said, wrong = [], []
-        for backend, records in self._measure(board, UNSURE, dict.fromkeys(SCHEMES, ("single-stream",))).items():
-            if len(records) != len(SCHEMES):
-                raise StepFailed(f"{backend} left {len(records)} records")
-            for record in records:
-                scheme, why = record["cell"]["scheme"], (record["reason"] or {}).get("text", "")
-                said.append(f"{backend}/{scheme} {record['status']}" + (f" ({why})" if why else ""))
-                expected = NOT_ON_PI4.get((backend, scheme))
-                if record["status"] != "ok" and (expected is None or expected not in why):
-                    wrong.append(said[-1])
+        records = self._measure(self.pi4, backend, SCHEMES, ("single-stream",))
+        if len(records) != len(SCHEMES):
+            raise StepFailed(f"{backend} left {len(records)} records")
+        for record in records:
+            scheme, why = record["cell"]["scheme"], (record["reason"] or {}).get("text", "")
+            said.append(f"{scheme} {record['status']}" + (f" ({why})" if why else ""))
+            expected = NOT_ON_PI4.get((backend, scheme))
+            if record["status"] != "ok" and (expected is None or expected not in why):
+                wrong.append(said[-1])
         if wrong:
             raise StepFailed("; ".join(wrong))
-        return "; ".join(said)
+        return Seen("; ".join(said))
 
-    def report(self) -> str:
+    def report(self) -> Seen:
         runs = sorted(path.parent for path in self.work.glob("results-cortex-*/*/*/run.json"))
         words = ["report", *map(str, runs), "--out", str(self.work / "report")]
         text = self._edgeq(words, allowed=(0, 1))
-        self.console.print(text, markup=False, style="dim")
         if "Emulated devices" not in text or "Summary" in text:
             raise StepFailed("cells of emulated devices do not stand by themselves")
-        return f"{len(runs)} runs in a table of their own"
+        return Seen(f"{len(runs)} runs in a table of their own", text)
 
     # --- how a step is taken
 
-    def step(self, title: str, take: Callable[[], str]) -> bool:
+    def step(self, title: str, take: Callable[[], Seen]) -> bool:
         """Takes a step; whether it passed."""
+        with self.console.status(title):
+            return self._take(title, take)
+
+    def at_once(self, steps: Mapping[str, Callable[[], Seen]]) -> None:
+        """Takes steps that need nothing of each other, on all cores; each is told when it has ended."""
+        with self.console.status(f"{len(steps)} steps, {CORES} at a time"), ThreadPoolExecutor(CORES) as pool:
+            for future in [pool.submit(self._take, title, take) for title, take in steps.items()]:
+                future.result()
+
+    def _take(self, title: str, take: Callable[[], Seen]) -> bool:
+        began = time.monotonic()
         try:
-            with self._timed(title) as said:
-                said(take())
+            seen = take()
         except StepFailed as failure:
-            self.console.print(f"[red]failed[/] {title}: ", end="")
-            self.console.print(str(failure), markup=False)
+            self._tell(title, began, Seen(str(failure)), "[red]failed[/]")
             self.failed.append(title)
             return False
+        self._tell(title, began, seen)
         self.passed.append(title)
         return True
 
-    @contextmanager
-    def _timed(self, title: str) -> Iterator[Callable[[str], None]]:
-        seen: list[str] = []
-        began = time.monotonic()
-        with self.console.status(title):
-            yield seen.append
-        self.console.print(f"[green]ok[/] {title} ({time.monotonic() - began:.0f} s): ", end="")
-        self.console.print("; ".join(seen), markup=False)
+    def _tell(self, title: str, began: float, seen: Seen, verdict: str = "[green]ok[/]") -> None:
+        with self._telling:
+            if seen.detail:
+                self.console.print(seen.detail, markup=False, style="dim")
+            self.console.print(f"{verdict} {title} ({time.monotonic() - began:.0f} s): ", end="")
+            self.console.print(seen.line, markup=False)
 
     def _edgeq(self, words: Sequence[str], allowed: Sequence[int] = (0,)) -> str:
         return self._run([sys.executable, "-m", "edgeq", *words], PROJECT, allowed)
@@ -295,7 +321,7 @@ class Course:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
-        log = self.work / f"log-{len(list(self.work.glob('log-*.txt')))}.txt"
+        log = self.work / f"log-{next(self._logs)}.txt"
         log.write_text(f"$ {' '.join(command)}\n{done.stdout}\n{done.stderr}\nexit code {done.returncode}\n")
         if done.returncode not in allowed:
             last = "; ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
