@@ -49,7 +49,7 @@ help:
 	@echo 'make run     export and measure MODELS (default: mobilenet_v2) on four frameworks, and print the tables'
 	@echo 'make test    lint, type checks and all tests'
 	@echo 'make tune    find the fastest threads, streams and batch for what is exported (make run TUNE=1: before it measures)'
-	@echo 'make bench   edgeq beside the frameworks'"'"' own tools (about 15 minutes on a quiet machine; ONLY=harness: one group)'
+	@echo 'make bench   edgeq beside the frameworks'"'"' own tools (about 20 minutes on a quiet machine; ONLY=harness: one group)'
 	@echo 'make bundle  export for a device (TARGET=aarch64) and pack all that it needs into edgeq-aarch64.pyz'
 	@echo 'make deploy DEVICE=user@host   that, then copy it by rsync over ssh and set it up there (RUN=1: run it, too)'
 	@echo 'make test-arm64   edgeq on an emulated Raspberry Pi (as root; debootstrap, qemu-user-static; 25 minutes, 15 once it has its root)'

@@ -131,9 +131,14 @@ def p50_ms(record: Record) -> float:
     return record.latency_ms.p50
 
 
-def in_force(record: Record) -> dict[str, object]:
-    """What a results' file keeps of how a cell ran."""
+def in_force(record: Record, *, alone: bool = True) -> dict[str, object]:
+    """What a results' file keeps of how a cell ran.
+
+    Args:
+        alone: Nothing else of the benchmark's ran at the same time; else the warnings tell of that, and are left out.
+    """
     effective = record.effective
+    warnings = {"warnings": sorted({note.code for note in record.warnings})} if alone else {}
     return {
         "setting": record.requested.setting if record.requested else None,
         "threads": effective.threads if effective else None,
@@ -142,7 +147,7 @@ def in_force(record: Record) -> dict[str, object]:
         "valid": record.loadgen.valid if record.loadgen else None,
         "duration_s": record.duration_s,
         "cpu_per_wall": record.cpu_per_wall,
-        "warnings": sorted({note.code for note in record.warnings}),
+        **warnings,
     }
 
 

@@ -108,7 +108,7 @@ def _cell(bench: Bench, backend: str, scheme: str, scenario: str) -> Step:
             ),
         }
 
-    return Step((checks, memory), run, rounds=2)
+    return Step((checks, memory), run, rounds=3)
 
 
 def loadgen_s(record: Record) -> float:
