@@ -135,8 +135,9 @@ class Trial:
         """Warms up with queries as the scenario will issue them; ``estimate_s`` is filled in by ``plan``."""
         budget = self.job.profile.cell_budget_s
         emit("phase", name="warm-up", limit_s=max(CHECK_LIMIT_S, 2 * budget))
-        # Where nothing is timed, no model need be warm: it is only asked how long the run will take.
-        warming_s = budget / 4 if self.job.mode == "performance" else min(budget / 4, ESTIMATE_S)
+        # Where times are not kept, or mean nothing, no model need be warm: it is only asked how long the run will take.
+        timed = self.job.mode == "performance" and not self.job.device.get("emulated")
+        warming_s = budget / 4 if timed else min(budget / 4, ESTIMATE_S)
         first_s = self.known["first_inference_ms"] / 1e3
         per_query, parallel = self._samples_per_query(first_s), 1
         if first_s * per_query / self.setting.streams > warming_s:

@@ -23,8 +23,9 @@ def children() -> Iterator[list[psutil.Popen]]:
     found = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     yield found
     for child in found:
-        child.kill()
-        child.wait()
+        if child.is_running():
+            child.kill()
+            child.wait()
 
 
 def stopped(children: list[psutil.Popen]) -> tuple[bool, ...]:
