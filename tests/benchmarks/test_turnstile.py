@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import numpy as np
 import psutil
@@ -19,20 +20,23 @@ LIMIT_S = 60.0
 
 
 @pytest.fixture
-def children() -> Iterator[list[psutil.Popen]]:
-    found = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    yield found
-    for child in found:
-        if child.is_running():
-            child.kill()
-            child.wait()
+def children() -> Iterator[list[psutil.Process]]:
+    """Two processes that use all of a core each, and end with the test whatever becomes of it."""
+    with ExitStack() as ended:
+        started = []
+        for _ in range(2):
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            ended.callback(process.wait)
+            ended.callback(process.kill)
+            started.append(process)
+        yield [psutil.Process(process.pid) for process in started]
 
 
-def stopped(children: list[psutil.Popen]) -> tuple[bool, ...]:
+def stopped(children: list[psutil.Process]) -> tuple[bool, ...]:
     return tuple(child.status() == psutil.STATUS_STOPPED for child in children)
 
 
-def test_one_runs_while_the_other_stands_still(children: list[psutil.Popen]) -> None:
+def test_one_runs_while_the_other_stands_still(children: list[psutil.Process]) -> None:
     seen, until = set(), time.monotonic() + LIMIT_S
     with Turnstile(slice_s=0.01):
         while not {(True, False), (False, True)} <= seen:
@@ -41,7 +45,7 @@ def test_one_runs_while_the_other_stands_still(children: list[psutil.Popen]) -> 
     assert stopped(children) == (False, False), "both run on afterwards"
 
 
-def test_the_one_that_is_left_runs_on(children: list[psutil.Popen]) -> None:
+def test_the_one_that_is_left_runs_on(children: list[psutil.Process]) -> None:
     until = time.monotonic() + LIMIT_S
     with Turnstile(slice_s=0.01):
         while not any(stopped(children)):
