@@ -54,23 +54,22 @@ def command(no_probe: bool, as_json: bool) -> int:
 def show(found: Diagnosis, console: Console) -> None:
     """The diagnosis as a reader has it."""
     device, os = found.device, found.device["os"] or "unknown operating system"
-    console.print(f"[bold]{escape(device['name'])}[/]  {device['cpu']}, {device['cores']} cores for edgeq, {os}")
-    console.print(f"ISA: {', '.join(device['isa']) or 'nothing beyond the base'}; INT8 target: {device['target']}")
-    console.print(f"now: {'; '.join(_now(found.condition))}", markup=False, soft_wrap=True)
+
+    def line(text: str, *, markup: bool = True) -> None:  # whole, as a command is copied in one piece
+        console.print(text, markup=markup, soft_wrap=True)
+
+    line(f"[bold]{escape(device['name'])}[/]  {escape(device['cpu'])}, {device['cores']} cores for edgeq, {escape(os)}")
+    line(f"ISA: {', '.join(device['isa']) or 'nothing beyond the base'}; INT8 target: {device['target']}")
+    line(f"now: {'; '.join(_now(found.condition))}", markup=False)
     console.print(_backends(found))
     if found.probes:
         console.print(_probes(found))
         console.print("* what edgeq export makes for this device; what fp32 computes is in each record", markup=False)
     for finding in found.findings:
-        console.print(
-            f"[{'red' if finding.wrong else 'yellow'}]{'wrong' if finding.wrong else 'note'}[/]: "
-            f"{escape(finding.note.text)}",
-            soft_wrap=True,
-        )
+        verdict = "[red]wrong[/]" if finding.wrong else "[yellow]note[/]"
+        line(f"{verdict}: {escape(finding.note.text)}")
         if finding.note.hint:
-            console.print(
-                f"  try: {finding.note.hint}", markup=False, soft_wrap=True
-            )  # a command is copied in one piece
+            line(f"  try: {finding.note.hint}", markup=False)
     if not found.wrong:
         console.print("[green]nothing is wrong[/]; next: make run")
 
