@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,19 @@ def _children_find_edgeq(monkeypatch: pytest.MonkeyPatch, repo: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", str(repo))
 
 
-def _samplers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+Samplers = Callable[[], list[psutil.Process]]
+
+
+@pytest.fixture
+def samplers() -> Samplers:
+    """The children that live now and were not there before the test, as another test's server may be."""
+    before = psutil.Process().children()
+
+    def found() -> list[psutil.Process]:
+        now = [child for child in psutil.Process().children() if child not in before]
+        return [child for child in now if child.status() != psutil.STATUS_ZOMBIE]
+
+    return found
 
 
 def _outcome(begin_s: float, end_s: float) -> Outcome:
@@ -33,12 +45,12 @@ def _outcome(begin_s: float, end_s: float) -> Outcome:
     )  # fmt: skip
 
 
-def test_the_sampler_s_start_is_over_before_and_its_end_after(tmp_path: Path) -> None:
+def test_the_sampler_s_start_is_over_before_and_its_end_after(tmp_path: Path, samplers: Samplers) -> None:
     folder = tmp_path / "cell"
     with watch(folder) as watched:
         assert (folder / FILE_NAME).read_text().count("\n") >= 1
-        assert len(_samplers()) == 1
-    assert _samplers() == []
+        assert len(samplers()) == 1
+    assert samplers() == []
     assert watched.note is None
     assert watched.lines[-1]["end"] is True
     begin, end = watched.lines[0]["t"], watched.lines[-1]["t"]
@@ -47,9 +59,9 @@ def test_the_sampler_s_start_is_over_before_and_its_end_after(tmp_path: Path) ->
     assert (during.samples, during.span_s) == (len(watched.lines), end - begin)
 
 
-def test_a_sampler_killed_with_9_costs_a_warning_and_leaves_its_lines(tmp_path: Path) -> None:
+def test_a_sampler_killed_with_9_costs_a_warning_and_leaves_its_lines(tmp_path: Path, samplers: Samplers) -> None:
     with watch(tmp_path) as watched:
-        (sampler,) = _samplers()
+        (sampler,) = samplers()
         os.kill(sampler.pid, signal.SIGKILL)
         os.waitid(os.P_PID, sampler.pid, os.WEXITED | os.WNOWAIT)  # dead, and still its parent's to bury
     assert watched.note is not None
@@ -79,17 +91,19 @@ def test_a_sampler_that_does_not_come_up_costs_a_warning(
     assert watched.during(_outcome(0, 1)) is None
 
 
-def test_a_sampler_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samplers: Samplers) -> None:
     monkeypatch.setattr(watching, "COMMAND", (sys.executable, "-c", "import signal; signal.pause()"))
     monkeypatch.setattr(watching, "START_LIMIT_S", 0.1)
     with watch(tmp_path) as watched:
         pass
     assert watched.note is not None
     assert "no first line" in watched.note.text
-    assert _samplers() == []
+    assert samplers() == []
 
 
-def test_a_sampler_deaf_to_its_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_deaf_to_its_end_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samplers: Samplers
+) -> None:
     deaf = "import os, signal; os.write(1, b'ready'); signal.pause()"
     monkeypatch.setattr(watching, "COMMAND", (sys.executable, "-c", deaf))
     monkeypatch.setattr(watching, "END_LIMIT_S", 0.1)
@@ -97,7 +111,7 @@ def test_a_sampler_deaf_to_its_end_is_stopped(tmp_path: Path, monkeypatch: pytes
         pass
     assert watched.note is not None
     assert "did not end" in watched.note.text
-    assert _samplers() == []
+    assert samplers() == []
 
 
 def test_what_an_earlier_try_saw_is_not_taken_for_this_one_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +122,8 @@ def test_what_an_earlier_try_saw_is_not_taken_for_this_one_s(tmp_path: Path, mon
     assert watched.lines == []
 
 
-def test_a_failure_in_the_measurement_ends_the_sampler_and_passes(tmp_path: Path) -> None:
+def test_a_failure_in_the_measurement_ends_the_sampler_and_passes(tmp_path: Path, samplers: Samplers) -> None:
     with pytest.raises(ZeroDivisionError), watch(tmp_path) as watched:
         raise ZeroDivisionError
-    assert _samplers() == []
+    assert samplers() == []
     assert watched.note is None
