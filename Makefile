@@ -52,7 +52,7 @@ help:
 	@echo 'make bench   edgeq beside the frameworks'"'"' own tools (about 20 minutes on a quiet machine; ONLY=harness: one group)'
 	@echo 'make bundle  export for a device (TARGET=aarch64) and pack all that it needs into edgeq-aarch64.pyz'
 	@echo 'make deploy DEVICE=user@host   that, then copy it by rsync over ssh and set it up there (RUN=1: run it, too)'
-	@echo 'make test-arm64   edgeq on an emulated Raspberry Pi (as root; debootstrap, qemu-user-static; 25 minutes, 15 once it has its root)'
+	@echo 'make test-arm64   edgeq on an emulated Raspberry Pi (as root; debootstrap, qemu-user-static; half an hour, 13 minutes once it has its root)'
 	@echo 'also: setup export report lint clean'
 	@echo 'variables: MODELS BACKENDS SCHEMES SCENARIOS PROFILE WEIGHTS DATASET CALIBRATION ROUNDS RESULTS COOL_TO RESUME=1 TUNE=1 ONLY EXTRAS'
 	@echo '           TARGET DEVICE DEVICE_DIR DEVICE_SSH RUN=1'
