@@ -334,7 +334,9 @@ def _name(record: Mapping[str, Any]) -> str:
 
 
 def _predictions(results: Path, backend: str, scheme: str) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The five best classes of each image, ``[n, 5]``."""
-    (path,) = results.glob(f"*/*/{MODEL}/{backend}/{scheme}/accuracy/predictions.npy")
-    found: np.ndarray[Any, np.dtype[np.int32]] = np.load(path)
+    """The five best classes of each image, ``[n, 5]``. Raises ``StepFailed`` where the run that leaves them did not."""
+    paths = list(results.glob(f"*/*/{MODEL}/{backend}/{scheme}/accuracy/predictions.npy"))
+    if len(paths) != 1:
+        raise StepFailed(f"{backend}/{scheme}: {len(paths)} files of predictions under {results}, not one")
+    found: np.ndarray[Any, np.dtype[np.int32]] = np.load(paths[0])
     return found

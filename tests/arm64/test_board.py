@@ -9,6 +9,7 @@ import pytest
 from edgeq.host import cpu
 from edgeq.spec.profile import load_profile
 from tests.arm64.root import CORES, MIDR, Board
+from tests.arm64.steps import StepFailed, _predictions
 
 
 @pytest.mark.parametrize(("played", "name"), [("cortex-a72", "Cortex-A72"), ("cortex-a76", "Cortex-A76")])
@@ -35,3 +36,8 @@ def test_the_profile_of_few_queries_is_one_that_edgeq_takes() -> None:
     profile = load_profile(Path(__file__).parent / "scenarios", "few")
     assert "emulated" in profile.title
     assert not profile.mlperf_rules
+
+
+def test_a_run_that_left_no_predictions_is_a_failed_step_and_no_traceback(tmp_path: Path) -> None:
+    with pytest.raises(StepFailed, match="tflite/fp32: 0 files of predictions"):
+        _predictions(tmp_path, "tflite", "fp32")
