@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -76,20 +77,18 @@ class Course:
         for each in self.work.glob("*"):
             if each.name != "models":  # export finds what has not changed
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
-        ground = (
-            self.step("export for aarch64 on x86", self.export)
-            and self.step("bundle", self.bundle)
-            and self.step("Pi 4: unpack and set up", self.set_up)
-        )
-        if ground:
+        packed = self.step("export for aarch64 on x86", self.export) and self.step("bundle", self.bundle)
+        if packed and self.at_once({
+            "Pi 4: unpack and set up": self.set_up,
+            "x86: the same files on the same images": self.here,
+        }):  # fmt: skip
             # One thread each, as many at a time as there are cores; the longest first.
             self.at_once({
-                "Pi 4: doctor": lambda: self.doctor(self.pi4, "Cortex-A72", dotprod=False),
-                "Pi 5: doctor": lambda: self.doctor(self.pi5, "Cortex-A76", dotprod=True),
+                "Pi 4: doctor": self.doctor_in_words,
+                "Pi 5: doctor": self.doctor_in_json,
                 **{f"Pi 4: {backend} in three scenarios, accuracy": partial(self.all_cells, backend) for backend in SURE},
                 **{f"Pi 4: {backend}": partial(self.unsure, backend) for backend in UNSURE},
                 **{f"Pi 5: {backend} in int8": partial(self.int8, backend) for backend in SURE},
-                "x86: the same files on the same images": self.here,
             })  # fmt: skip
             self.step("accuracy agrees with x86, image by image", self.agreement)
             self.step("the report keeps emulated cells out of the comparison", self.report)
@@ -167,13 +166,23 @@ class Course:
             raise StepFailed(f"LoadGen is {found.strip()}")
         return Seen(f"LoadGen is {Path(found.strip()).name}")
 
-    def doctor(self, board: Board, core: str, *, dotprod: bool) -> Seen:
-        text = self._there(board, ["./run.sh", "doctor"], HOME, allowed=(0, 1))
-        found = json.loads(self._there(board, ["./run.sh", "doctor", "--json"], HOME, allowed=(0, 1)))
+    def doctor_in_words(self) -> Seen:
+        text = self._there(self.pi4, ["./run.sh", "doctor"], HOME, allowed=(0, 1))
+        isa = re.search(r"^ISA: ([^;\n]*)", text, re.MULTILINE)
+        name = text.partition("  ")[0]
+        return self._right_core("Cortex-A72", name, name, isa.group(1).split(", ") if isa else [], text)
+
+    def doctor_in_json(self) -> Seen:
+        found = json.loads(self._there(self.pi5, ["./run.sh", "doctor", "--json"], HOME, allowed=(0, 1)))
         device = found["device"]
-        if not device["emulated"] or core not in device["cpu"] or ("dotprod" in device["isa"]) != dotprod:
-            raise StepFailed(f"emulated {device['emulated']}, CPU {device['cpu']}, ISA {device['isa']}")
-        return Seen(f"{device['name']}: {', '.join(device['isa'])}", text)
+        name = device["name"] if device["emulated"] else f"{device['name']} (not emulated)"
+        return self._right_core("Cortex-A76", name, device["cpu"], device["isa"])
+
+    def _right_core(self, core: str, name: str, cpu: str, isa: Sequence[str], text: str = "") -> Seen:
+        """Of the two cores, the Cortex-A76 alone has the dot product."""
+        if not name.startswith("emulated") or core not in cpu or ("dotprod" in isa) != (core == "Cortex-A76"):
+            raise StepFailed(f"{core} was expected, and doctor says: {name}, CPU {cpu}, ISA {', '.join(isa)}")
+        return Seen(f"{name}: {', '.join(isa)}", text)
 
     def all_cells(self, backend: str) -> Seen:
         records = self._measure(self.pi4, backend, SCHEMES, SCENARIOS, ("--dataset", "samples") if REAL else ())
@@ -249,7 +258,7 @@ class Course:
     def unsure(self, backend: str) -> Seen:
         """A cell a scheme; what the core can't run is told by the reason that is known for it, and by no other."""
         said, wrong = [], []
-        records = self._measure(self.pi4, backend, SCHEMES, ("single-stream",))
+        records = self._measure(self.pi4, backend, SCHEMES, ("offline",))
         if len(records) != len(SCHEMES):
             raise StepFailed(f"{backend} left {len(records)} records")
         for record in records:
@@ -277,11 +286,11 @@ class Course:
         with self.console.status(title):
             return self._take(title, take)
 
-    def at_once(self, steps: Mapping[str, Callable[[], Seen]]) -> None:
-        """Takes steps that need nothing of each other, on all cores; each is told when it has ended."""
+    def at_once(self, steps: Mapping[str, Callable[[], Seen]]) -> bool:
+        """Takes steps that need nothing of each other, on all cores; each is told when it has ended. Whether all passed."""
         with self.console.status(f"{len(steps)} steps, {CORES} at a time"), ThreadPoolExecutor(CORES) as pool:
-            for future in [pool.submit(self._take, title, take) for title, take in steps.items()]:
-                future.result()
+            taken = [pool.submit(self._take, title, take) for title, take in steps.items()]
+            return all([future.result() for future in taken])
 
     def _take(self, title: str, take: Callable[[], Seen]) -> bool:
         began = time.monotonic()
