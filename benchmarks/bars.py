@@ -66,7 +66,8 @@ class Measured:
     ours: float
     theirs: float
     detail: dict[str, Any] = field(default_factory=dict)
-    """JSON values for the results' file: settings that were in force, further figures."""
+    """JSON values for the results' file: settings that were in force, further figures, and by ``where_ms`` (a name and
+    milliseconds each) where the time goes."""
 
     def __post_init__(self) -> None:
         if not (0 < self.ours < float("inf") and 0 < self.theirs < float("inf")):
@@ -103,6 +104,13 @@ class Row:
         return statistics.median(one.ours for one in self.rounds)
 
     @property
+    def where_ms(self) -> dict[str, float]:
+        """Parts of ours, or of the difference, in milliseconds: medians over the rounds that tell them (``where_ms``)."""
+        told = [one.detail["where_ms"] for one in self.rounds if "where_ms" in one.detail]
+        names = dict.fromkeys(name for parts in told for name in parts)
+        return {name: statistics.median(parts[name] for parts in told if name in parts) for name in names}
+
+    @property
     def verdict(self) -> Verdict:
         """Whether the bar is met, by the rule of this module."""
         bar, ratio = self.claim.bar, self.ratio
@@ -133,6 +141,7 @@ class Row:
             "rounds": [{"ours": one.ours, "theirs": one.theirs, **one.detail} for one in self.rounds],
             "ratio": ratio and ratio.middle,
             "interval": [ratio.low, ratio.high] if ratio and several else None,
+            "where_ms": self.where_ms,
             "verdict": self.verdict,
             "failures": [note.model_dump() for note in self.failures],
         }

@@ -124,6 +124,13 @@ def rate(record: Record) -> float:
     return record.samples_per_second
 
 
+def cpu_ms(record: Record) -> float:
+    """CPU time of a sample, which a neighbour on the machine hardly changes."""
+    if record.cpu_s is None or record.samples is None:
+        raise ValueError(f"{record.cell} has no CPU time")
+    return record.cpu_s / record.samples * 1e3
+
+
 def p50_ms(record: Record) -> float:
     """Median latency of a query, of LoadGen's own figures."""
     if record.latency_ms is None:

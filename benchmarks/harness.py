@@ -10,18 +10,20 @@ from pydantic import BaseModel
 
 from benchmarks.bars import Bar, Claim, Measured
 from benchmarks.bench import Bench, Step
-from benchmarks.cells import cell, in_force, measure_cell, synthetic_samples
+from benchmarks.cells import RESIDENT, cell, in_force, measure_cell, synthetic_samples
 from edgeq.spec.names import BACKENDS, NO_MODEL, NULL, OFFLINE, SINGLE_STREAM
 
-#: Seconds of LoadGen and of the bare loop together, each half of it; of a slice of either; of a run without a model.
-BOTH_S, SLICE_S, NULL_S = 2.4, 0.1, 1.0
+#: Seconds of LoadGen and of the bare loop together, each half of it; of a slice of either.
+BOTH_S, SLICE_S = 4.8, 0.05
+#: Seconds of a run without a model; of one that shows where the time goes.
+NULL_S, PARTS_S = 1.0, 1.0
 SCHEMES = ("fp32", "int8-static")
 
 QUERY_LIMIT_US, SAMPLE_LIMIT_US = 10.0, 5.0
 
 
 class Job(BaseModel):
-    """What ``benchmarks.harness_child`` is asked for."""
+    """What ``benchmarks.harness_child`` and ``benchmarks.parts_child`` are asked for."""
 
     manifest: Path
     file: Path
@@ -42,24 +44,41 @@ def steps(bench: Bench) -> list[Step]:
 def _against_loop(bench: Bench, backend: str, scheme: str) -> Step:
     claim = Claim(
         f"harness/{backend}/{scheme}",
-        "single-stream p50 of LoadGen against a bare loop over the same session, in slices of one process",
+        "single-stream p50 of LoadGen against a bare loop over the same session, slice by slice in one process",
         "ms",
         Bar("at most", 1.02, slack=0.05),
     )
 
     def run(turn: int) -> Mapping[str, Measured]:
-        path, _, file = bench.artifact(backend, scheme)
-        folder = bench.folder(claim.name, turn)
-        job = Job(
-            manifest=path, file=file, threads=bench.threads, samples=synthetic_samples(bench), seconds=BOTH_S,
-            slice_s=SLICE_S, log_dir=folder / "loadgen",
-        )  # fmt: skip
-        told = bench.child("benchmarks.harness_child", job, folder)
-        # beside_us: of a query's time, what is spent in edgeq's callback beside ``session.infer``; whatever else runs here.
-        detail = {name: told[name] for name in ("beside_us", "queries", "calls", "slices")}
-        return {claim.name: Measured(told["loadgen_ms"], told["loop_ms"], detail)}
+        told = _told("benchmarks.harness_child", bench, backend, scheme, claim.name, turn, BOTH_S, RESIDENT)
+        detail = {name: told[name] for name in ("where_ms", "loadgen_p50_ms", "queries", "calls", "slices")}
+        return {claim.name: Measured(told["ours_ms"], told["loop_ms"], detail)}
 
     return Step((claim,), run)
+
+
+def parts_ms(bench: Bench, backend: str, scheme: str, name: str, turn: int) -> dict[str, float]:
+    """Where a single-stream query of one sample goes: a part's name and its median, from a run of its own.
+
+    Args:
+        name: Of the row, for the folder of its logs.
+        turn: The round, from 0.
+    """
+    told = _told("benchmarks.parts_child", bench, backend, scheme, f"{name}/parts", turn, PARTS_S, 1)
+    parts: dict[str, float] = told["where_ms"]
+    return parts
+
+
+def _told(
+    module: str, bench: Bench, backend: str, scheme: str, name: str, turn: int, seconds: float, samples: int
+) -> dict[str, Any]:
+    path, _, file = bench.artifact(backend, scheme)
+    folder = bench.folder(name, turn)
+    job = Job(
+        manifest=path, file=file, threads=bench.threads, samples=synthetic_samples(bench, count=samples),
+        seconds=seconds, slice_s=SLICE_S, log_dir=folder / "loadgen",
+    )  # fmt: skip
+    return bench.child(module, job, folder)
 
 
 def _null(bench: Bench, scenario: str, limit_us: float) -> Step:

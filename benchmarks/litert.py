@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.bars import Bar, Claim, Measured
 from benchmarks.bench import Bench, Step, tool
 from benchmarks.cells import cell, in_force, measure_cell, p50_ms
+from benchmarks.harness import parts_ms
 from benchmarks.turnstile import side_by_side
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.names import SINGLE_STREAM
@@ -92,6 +93,7 @@ def _step(bench: Bench, scheme: str) -> Step:
 
         found = side_by_side(ours, theirs)
         expected_ms[0] = 1e3 / found.theirs
+        detail["where_ms"] = parts_ms(bench, "tflite", scheme, claim.name, turn)
         return {claim.name: Measured(found.ours, found.theirs, detail)}
 
     return Step((claim,), run)

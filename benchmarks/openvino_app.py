@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.bars import Bar, Claim, Measured
 from benchmarks.bench import Bench, Step, in_turn, tool
 from benchmarks.cells import cell, in_force, measure_cell, p50_ms, rate
+from benchmarks.harness import parts_ms
 from benchmarks.turnstile import side_by_side
 from edgeq.files import write_json
 from edgeq.spec.errors import EdgeqError
@@ -104,6 +105,8 @@ def _step(bench: Bench, scheme: str, hint: str) -> Step:
             return report.median_ms if latency else report.per_second
 
         found = side_by_side(ours, theirs) if latency else in_turn(turn, ours, theirs)
+        if latency:
+            detail["where_ms"] = parts_ms(bench, "openvino", scheme, claim.name, turn)
         return {claim.name: Measured(found.ours, found.theirs, detail)}
 
     return Step((claim,), run)

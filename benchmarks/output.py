@@ -53,7 +53,7 @@ def _versions() -> dict[str, str]:
 
 
 def print_table(rows: Sequence[Row], console: Console | None = None) -> None:
-    """One line a row; what failed says why below."""
+    """One line a row; what failed says why below, what did not reach its bar where its time goes."""
     console = _console(console)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("row", no_wrap=True)
@@ -68,10 +68,18 @@ def print_table(rows: Sequence[Row], console: Console | None = None) -> None:
         for note in row.failures:
             lost = "failed" if row.given_up else "lacks a round"
             console.print(f"{row.claim.name} {lost}: {note.text}", markup=False, highlight=False)
+    for row in rows:
+        if row.verdict not in MET and row.where_ms:
+            parts = ", ".join(f"{name} {_duration(ms)}" for name, ms in row.where_ms.items())
+            console.print(f"{row.claim.name}, where the time goes: {parts}", markup=False, highlight=False)
     beside, known = disturbed(rows)
     if beside:
         text = f"{beside} of {known} cells ran while other programs used the CPU: the ratios are of a busy machine"
         console.print(text, style="yellow", markup=False, highlight=False)
+
+
+def _duration(ms: float) -> str:
+    return f"{ms / 1e3:.2f} s" if abs(ms) >= 100 else f"{ms * 1e3:+.0f} µs" if abs(ms) < 1 else f"{ms:.2f} ms"
 
 
 def disturbed(rows: Sequence[Row]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from benchmarks.bars import Bar, Claim, Measured
 from benchmarks.bench import Bench, Step, in_turn
-from benchmarks.cells import cell, in_force, measure_cell, rate, synthetic_samples
+from benchmarks.cells import cell, cpu_ms, in_force, measure_cell, rate, synthetic_samples
 from edgeq.run.runner import MOST_TRIES
 from edgeq.spec.errors import EdgeqError
 
@@ -51,17 +51,22 @@ def _step(bench: Bench, backend: str, scheme: str) -> Step:
     claim = Claim(f"reference/{backend}/{scheme}", text, "samples/s", Bar("at least", BARS[backend]))
 
     def run(turn: int) -> Mapping[str, Measured]:
-        detail: dict[str, Any] = {}
+        where_ms: dict[str, float] = {}
+        detail: dict[str, Any] = {"where_ms": where_ms}
 
         def ours() -> float:
             record = measure_cell(bench, cell(backend, scheme), SECONDS, claim.name, turn)
             detail.update(in_force(record))
+            where_ms["CPU time a sample, edgeq"] = cpu_ms(record)
             return rate(record)
 
         def theirs() -> float:
             told = _run_reference(bench, backend, scheme, f"{claim.name}/reference", turn)
             detail.update({f"reference_{name}": value for name, value in told.items()})
-            return float(told["samples_per_second"])
+            per_second = float(told["samples_per_second"])
+            where_ms["reference"] = told["cpus"] / per_second * 1e3
+            where_ms["left idle a sample, reference"] = (bench.threads - told["cpus"]) / per_second * 1e3
+            return per_second
 
         found = in_turn(turn, ours, theirs)
         return {claim.name: Measured(found.ours, found.theirs, detail)}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from benchmarks import linear, many_records, stopwatch
 from benchmarks.bars import Bar, Claim, Measured
 from benchmarks.bench import Bench, Step, in_turn
-from benchmarks.cells import cell, in_force, job_for, measure_cell, profile, rate, run_info
+from benchmarks.cells import cell, cpu_ms, in_force, job_for, measure_cell, profile, rate, run_info
 from benchmarks.resources import loadgen_s
 from edgeq.run.job import WorkerJob
 from edgeq.run.record import FILE_NAME, Record
@@ -58,7 +58,7 @@ def _threads(bench: Bench, backend: str) -> Step:
             return rate(found[threads])
 
         both = in_turn(turn, lambda: measured(count), lambda: measured(1))
-        cpu = {"cpu_ms": _cpu_ms(found[count]), "cpu_ms_one": _cpu_ms(found[1])}
+        cpu = {"cpu_ms": cpu_ms(found[count]), "cpu_ms_one": cpu_ms(found[1])}
         return {claim.name: Measured(both.ours, both.theirs, in_force(found[count]) | cpu)}
 
     return Step((claim,), run, rounds=3)
@@ -93,9 +93,9 @@ def _samples(bench: Bench) -> Step:
             found[count] = offline(count)
             few.append(offline(FEW))  # a run of a second says little of a machine whose speed changes within minutes
         few_rate, few_peak = statistics.geometric_mean(map(rate, few)), max(map(_peak_mb, few))
-        few_cpu = statistics.geometric_mean(map(_cpu_ms, few))
+        few_cpu = statistics.geometric_mean(map(cpu_ms, few))
         return {
-            claim.name: Measured(figure(record), beside, {"cpu_ms": _cpu_ms(record), "cpu_ms_few": few_cpu})
+            claim.name: Measured(figure(record), beside, {"cpu_ms": cpu_ms(record), "cpu_ms_few": few_cpu})
             for count, record in found.items()
             for claim, figure, beside in ((rates[count], rate, few_rate), (peaks[count], _peak_mb, few_peak))
         }
@@ -106,13 +106,6 @@ def _samples(bench: Bench) -> Step:
 def _peak_mb(record: Record) -> float:
     assert record.peak_rss_mb is not None  # Linux tells it of any process
     return record.peak_rss_mb
-
-
-def _cpu_ms(record: Record) -> float:
-    """Of a sample: what a neighbour on the machine hardly changes."""
-    assert record.cpu_s is not None
-    assert record.samples is not None
-    return record.cpu_s / record.samples * 1e3
 
 
 def _accuracy(bench: Bench) -> Step:

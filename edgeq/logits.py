@@ -65,3 +65,13 @@ def alive(logits: Array) -> None:
             "export it anew; if that does not help, try another --target or calibration set",
             code="dead-output",
         )
+
+
+def bad_output(why: str) -> EdgeqError:
+    """The error for logits that can't be an answer."""
+    return EdgeqError(
+        "the model's output is not usable",
+        why,
+        "export the artifact again; if it persists, report it with the record",
+        code="bad-output",
+    )

@@ -56,6 +56,9 @@ def test_a_backend_is_a_session(repo: Path, tmp_path: Path, monkeypatch: pytest.
     samples = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
     logits = session.infer(samples)
     alive(logits)
+    into = np.zeros((1, described.classes), np.float32)
+    session.bind(samples[1:2], into)()
+    assert np.array_equal(into, logits[1:2])
     many = np.zeros_like(logits)
 
     def done(position: int, block: np.ndarray) -> None:

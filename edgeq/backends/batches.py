@@ -55,6 +55,14 @@ class Batches:
         self._pool.close()
 
 
+def one_by_one(session: Session, batch: Array) -> Array:
+    """Logits of all of ``batch``, each sample's by the call that is bound to it: float32 ``[n, classes]``."""
+    logits: Array = np.full((len(batch), session.classes), np.nan, np.float32)
+    for index in range(len(batch)):
+        session.bind(batch[index : index + 1], logits[index : index + 1])()
+    return logits
+
+
 def collect(session: Session, batch: Sequence[Array] | Array) -> Array:
     """Logits of all of ``batch`` by way of ``infer_many``: float32 ``[n, classes]``, NaN where a sample was not answered."""
     logits: Array = np.full((len(batch), session.classes), np.nan, np.float32)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeq.artifact import InputInfo
-from edgeq.backends.session import Array, Done, Effective, SessionOptions
+from edgeq.backends.session import Array, Call, Done, Effective, SessionOptions, bound
 
 #: Samples that ``infer_many`` hands over at once: 4 MB of logits at 1000 classes.
 _BLOCK = 1024
@@ -37,6 +37,10 @@ class NullSession:
         if n <= _BLOCK:
             return self._block[:n].copy()
         return np.repeat(self._block[:1], n, axis=0)
+
+    def bind(self, batch: Array, logits: Array) -> Call:
+        """``Session.bind``."""
+        return bound(self.infer, batch, logits)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         """Calls ``done`` for up to 1024 samples at a time, in this thread."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from edgeq.artifact import InputInfo, Manifest
 from edgeq.backends import onnxruntime_profile
 from edgeq.backends.batches import Batches, collect
 from edgeq.backends.macs import shares
-from edgeq.backends.session import Array, Done, Effective, SessionOptions, refuse_batch
+from edgeq.backends.session import Array, Call, Done, Effective, SessionOptions, refuse_batch
 from edgeq.spec.errors import EdgeqError
 
 if TYPE_CHECKING:
@@ -87,6 +90,17 @@ class OnnxRuntimeSession:
         if len(batch) == 1 or (self._streams == 1 and self._batches.batch == 1):
             return self._run(0, batch)
         return collect(self, batch)
+
+    def bind(self, batch: Array, logits: Array) -> Call:
+        """``Session.bind`` by ONNX Runtime's own binding: it reads the sample and writes the logits where they are."""
+        session = self._sessions[0]
+        binding = session.io_binding()
+        place = "cpu", 0, np.float32
+        binding.bind_input(self._input_name, *place, batch.shape, batch.ctypes.data)
+        binding.bind_output(self._output_names[0], *place, logits.shape, logits.ctypes.data)
+        call = partial(session.run_with_iobinding, binding)
+        vars(call)["held"] = batch, logits  # the binding knows their addresses only
+        return call
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         """``Session.infer_many``."""

@@ -12,7 +12,7 @@ from edgeq.artifact import InputInfo, Manifest
 from edgeq.backends import openvino_graph
 from edgeq.backends.batches import Batches, collect
 from edgeq.backends.macs import shares
-from edgeq.backends.session import Array, Done, Effective, SessionOptions, refuse_batch
+from edgeq.backends.session import Array, Call, Done, Effective, SessionOptions, bound, refuse_batch
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
@@ -142,6 +142,18 @@ class OpenVINOSession:
         """``Session.infer``, as ``infer_many`` does it; one sample where calls take one, at once."""
         return np.array(self._run(0, batch)) if len(batch) == 1 == self._batch else collect(self, batch)
 
+    def bind(self, batch: Array, logits: Array) -> Call:
+        """``Session.bind``: the tensor that borrows the sample's memory is made once, and the logits are copied once."""
+        if self._batch != 1:
+            return bound(self.infer, batch, logits)
+        given, infer, found = self._shared(batch), self._infers[0], self._outputs[0]
+
+        def inferred(_: Array) -> Array:
+            infer(given, share_outputs=True, decode_strings=False)
+            return found
+
+        return bound(inferred, batch, logits)
+
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         """``Session.infer_many``, one thread a request.
 
@@ -152,11 +164,12 @@ class OpenVINOSession:
 
     def _run(self, stream: int, batch: Array) -> Array:
         """Logits ``[n, classes]`` in the request's own memory, overwritten by its next run."""
-        if not batch.flags.writeable:  # OpenVINO would refuse to share it
-            batch = batch.copy()
-        # The tensor borrows the memory of ``batch``.
-        self._infers[stream](self._tensor(batch, shared_memory=True), share_outputs=True, decode_strings=False)
+        self._infers[stream](self._shared(batch), share_outputs=True, decode_strings=False)
         return self._outputs[stream]
+
+    def _shared(self, batch: Array) -> openvino.Tensor:
+        """A tensor that borrows the memory of ``batch``; of a copy, where it may not be written: OpenVINO would refuse it."""
+        return self._tensor(batch if batch.flags.writeable else batch.copy(), shared_memory=True)
 
     def effective(self) -> Effective:
         """``Session.effective``. For compressed weights, compiles the model once more and runs both."""

@@ -11,7 +11,7 @@ from typing import Any
 from edgeq.artifact import InputInfo, Manifest
 from edgeq.backends.batches import Batches, collect
 from edgeq.backends.pytorch_graph import macs_by_precision, read_graph
-from edgeq.backends.session import Array, Done, Effective, SessionOptions, refuse_batch
+from edgeq.backends.session import Array, Call, Done, Effective, SessionOptions, bound, refuse_batch
 from edgeq.spec.errors import EdgeqError
 
 
@@ -51,14 +51,21 @@ class PytorchSession:
         alone = self._streams == 1 and self._batches.batch == 1 and self._manifest.scheme != "int8-dynamic"
         return self._run(0, batch) if len(batch) == 1 or alone else collect(self, batch)
 
+    def bind(self, batch: Array, logits: Array) -> Call:
+        """``Session.bind``: the tensor that borrows the sample's memory is made once."""
+        given = self._torch.from_numpy(batch)
+        return bound(lambda _: self._forward(given), batch, logits)
+
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         """Infers all samples on all streams; see ``Session.infer_many``."""
         self._batches.run(samples, self._run, done)
 
     def _run(self, _stream: int, batch: Array) -> Array:
-        torch = self._torch
-        with torch.inference_mode():
-            logits: Array = self._module(torch.from_numpy(batch)).numpy()
+        return self._forward(self._torch.from_numpy(batch))
+
+    def _forward(self, batch: Any) -> Array:
+        with self._torch.inference_mode():
+            logits: Array = self._module(batch).numpy()
         return logits
 
     def effective(self) -> Effective:

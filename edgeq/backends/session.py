@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeq.artifact import InputInfo
+from edgeq.logits import bad_output
 from edgeq.spec.errors import EdgeqError
 from edgeq.spec.note import Note
 
@@ -17,6 +18,9 @@ Array = npt.NDArray[np.float32]
 
 #: Called with the position of the first sample of a finished block, and the block's logits ``[k, classes]``.
 Done = Callable[[int, Array], None]
+
+#: Infers the sample that it is bound to; see ``Session.bind``.
+Call = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,19 @@ def refuse_batch(backend: str, scheme: str, batch: int) -> None:
             "use batch 1",
             code="no-batch",
         )
+
+
+def bound(infer: Callable[[Array], Array], batch: Array, logits: Array) -> Call:
+    """``Session.bind`` by way of ``infer``, whose result is copied."""
+    shape = logits.shape
+
+    def call() -> None:
+        found = infer(batch)
+        if found.shape != shape:  # a smaller one would be broadcast
+            raise bad_output(f"logits have shape {found.shape}, not {shape}")
+        np.copyto(logits, found)
+
+    return call
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,15 @@ class Session(Protocol):
         """Infers ``batch``, float32 ``[n, *input.shape]`` and contiguous; returns float32 logits ``[n, classes]``.
 
         The result is the caller's: a later call does not change it. Uses all threads for this one batch.
+        """
+        ...
+
+    def bind(self, batch: Array, logits: Array) -> Call:
+        """A call that infers ``batch``, float32 ``[1, *input.shape]`` and contiguous, as ``infer`` does, into ``logits``.
+
+        ``logits`` is float32 ``[1, classes]`` and contiguous. The call holds both arrays; their contents may change between
+        calls. What can be prepared for a sample is done here, once, and not in the
+        call, which is what single-stream times. The call raises where the model's output is of another shape.
         """
         ...
 

@@ -14,7 +14,7 @@ import numpy as np
 from edgeq.artifact import InputInfo, Manifest
 from edgeq.backends.batches import Batches, collect
 from edgeq.backends.macs import shares
-from edgeq.backends.session import Array, Done, Effective, SessionOptions
+from edgeq.backends.session import Array, Call, Done, Effective, SessionOptions, bound
 from edgeq.backends.tflite_graph import Graph, read_graph
 from edgeq.installing import pip_install
 from edgeq.spec.errors import EdgeqError
@@ -54,6 +54,10 @@ class TfliteSession:
         if len(batch) == 1 and self._batches.batch == 1:
             return self._run(0, batch)
         return collect(self, batch)
+
+    def bind(self, batch: Array, logits: Array) -> Call:
+        """``Session.bind``: both are copied, as ``infer`` does; the interpreter's memory is its own."""
+        return bound(self.infer, batch, logits)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         """Infers all samples on all streams; see ``Session.infer_many``."""

@@ -18,6 +18,7 @@ from edgeq.loadgen.protocols import Array, Layout, Library, System
 from edgeq.loadgen.resident import Failure, Resident
 from edgeq.loadgen.settings import apply, check_in_force, loadgen_module
 from edgeq.loadgen.times import Clock
+from edgeq.logits import bad_output
 from edgeq.spec.errors import EdgeqError
 
 #: How far the same sample's logits may lie apart before and after a run, as a share of the largest: threads may add up
@@ -73,7 +74,7 @@ def drive(
     try:
         if failure.error is not None:
             raise failure.error
-        _check_alive(before, _probe(system, probe))
+        _check_alive(before, _probe(system, probe, bound=plan.scenario == "single-stream"))
     except BaseException:
         _disown(log_dir)
         raise
@@ -140,21 +141,26 @@ def _prepare(log_dir: Path) -> Path:
     return audit
 
 
-def _probe(system: System, sample: Array) -> Array:
-    logits = np.array(system.infer(sample), np.float32)
+def _probe(system: System, sample: Array, *, bound: bool = False) -> Array:
+    """One sample's logits; ``bound`` as single-stream has them inferred."""
+    if bound:
+        logits = np.full((1, system.classes), np.nan, np.float32)
+        system.bind(sample, logits)()
+    else:
+        logits = np.array(system.infer(sample), np.float32)
     if logits.shape != (1, system.classes):
-        raise sut.bad_output(f"logits have shape {logits.shape}, not {(1, system.classes)}")
+        raise bad_output(f"logits have shape {logits.shape}, not {(1, system.classes)}")
     if not np.isfinite(logits).all():
-        raise sut.bad_output("a logit is not a finite number")
+        raise bad_output("a logit is not a finite number")
     if system.classes > 1 and np.ptp(logits) == 0:
-        raise sut.bad_output(f"all logits are {logits.flat[0]:g}")
+        raise bad_output(f"all logits are {logits.flat[0]:g}")
     return logits
 
 
 def _check_alive(before: Array, after: Array) -> None:
     change = float(np.abs(after - before).max() / np.abs(before).max())
     if change > DRIFT:
-        raise sut.bad_output(f"the same sample's logits moved by {change:.1%} of the largest during the run")
+        raise bad_output(f"the same sample's logits moved by {change:.1%} of the largest during the run")
 
 
 def _disown(log_dir: Path) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 Done = Callable[[int, Array], None]
+Call = Callable[[], None]
 Layout = Literal["NCHW", "NHWC"]
 
 
@@ -23,6 +24,14 @@ class System(Protocol):
 
     def infer(self, batch: Array) -> Array:
         """Float32 ``[n, *shape]`` → float32 logits ``[n, classes]``."""
+        ...
+
+    def bind(self, batch: Array, logits: Array) -> Call:
+        """A call that infers ``batch``, float32 ``[1, *shape]``, into ``logits``, float32 ``[1, classes]``.
+
+        The call holds both arrays. It raises where the model's output is of another shape. Made before it is timed: whatever
+        a framework can prepare for a sample, it does here.
+        """
         ...
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:

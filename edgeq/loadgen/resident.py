@@ -6,12 +6,13 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import FrameType
 
 import numpy as np
 
-from edgeq.loadgen.protocols import Array, Layout, Library
+from edgeq.loadgen.protocols import Array, Call, Layout, Library, System
 
 
 class Failure:
@@ -46,6 +47,7 @@ class Resident:
 
     Attributes:
         batches: Sample index → view ``[1, *shape]``.
+        calls: Sample index → call that infers it (``System.bind``); empty until ``bind``.
         samples: Sample index → view ``[*shape]``.
     """
 
@@ -54,9 +56,16 @@ class Resident:
         self._failure = failure
         self.batches: dict[int, Array] = {}
         self.samples: dict[int, Array] = {}
+        self.calls: dict[int, Call] = {}
+        self._bind: Callable[[Array], Call] | None = None
         self.cpu_s = self.wall_s = 0.0
         """Spent between loading and unloading, while queries were issued and answered."""
         self._since: tuple[float, float] | None = None
+
+    def bind(self, system: System, logits: Array) -> None:
+        """From now on each sample in memory has its call, which writes into ``logits``, ``[1, classes]``."""
+        bind = self._bind = partial(system.bind, logits=logits)
+        self.calls.update({index: bind(batch) for index, batch in self.batches.items()})
 
     def load(self, indices: list[int]) -> None:
         """LoadGen's callback. Multi-stream pads its list with repeats: each index is loaded once."""
@@ -68,6 +77,8 @@ class Resident:
             for row, index in enumerate(unique):
                 self.batches[index] = block[row : row + 1]
                 self.samples[index] = block[row]
+                if self._bind is not None:
+                    self.calls[index] = self._bind(self.batches[index])
             self._since = time.process_time(), time.perf_counter()
         except BaseException as error:
             self._failure.remember(error)
@@ -80,3 +91,4 @@ class Resident:
             self._since = None
         self.batches.clear()
         self.samples.clear()
+        self.calls.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeq.artifact import Manifest
-from edgeq.backends.batches import collect
+from edgeq.backends.batches import collect, one_by_one
 from edgeq.backends.session import Array, Session
 from edgeq.data.layout import to_layout
 from edgeq.logits import LOW_SQNR_DB, Distance, alive, distance
@@ -34,10 +34,7 @@ def time_queries(session: Session, query: Sequence[Array], budget_s: float) -> S
     """
     ask: Callable[[], None]
     if len(query) == 1:
-        batch = query[0][None]
-
-        def ask() -> None:
-            session.infer(batch)
+        ask = session.bind(query[0][None], np.empty((1, session.classes), np.float32))
     else:
 
         def ask() -> None:
@@ -50,7 +47,7 @@ def logits_of(session: Session, samples: Array, *, many: bool) -> Array:
     """Logits of ``samples`` (NCHW), through the same path that the scenario will use."""
     batch = to_layout(samples, session.input.layout)
     if not many:
-        return np.concatenate([session.infer(batch[index : index + 1]) for index in range(len(batch))])
+        return one_by_one(session, batch)
     return collect(session, batch)
 
 

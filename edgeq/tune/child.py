@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgeq.artifact import Manifest, read_manifest
 from edgeq.backends import open_session, preload
-from edgeq.backends.batches import collect
+from edgeq.backends.batches import collect, one_by_one
 from edgeq.backends.session import Array, Session, SessionOptions
 from edgeq.data.layout import to_layout
 from edgeq.events import emit, leave, serve
@@ -162,9 +162,12 @@ class Sessions:
         if scenario != SINGLE_STREAM:
             return self._many(session, size)
 
+        logits = np.empty((1, session.classes), np.float32)
+        calls = [session.bind(self._resident[at : at + 1], logits) for at in range(RESIDENT)]
+
         def one() -> None:
             at = self._next = (self._next + 1) % RESIDENT
-            session.infer(self._resident[at : at + 1])
+            calls[at]()
 
         return one
 
@@ -179,10 +182,7 @@ class Sessions:
         """Those of the reference samples, as often as it takes to fill every row of every stream's batch."""
         count = max(self._references, self._job.streams * turn.batch)
         samples = [self._resident[index % RESIDENT] for index in range(count)]
-        if turn.scenario == SINGLE_STREAM:
-            found = np.concatenate([session.infer(sample[np.newaxis]) for sample in samples])
-        else:
-            found = collect(session, samples)
+        found = one_by_one(session, np.stack(samples)) if turn.scenario == SINGLE_STREAM else collect(session, samples)
         alive(found)
         setting = Setting(threads=self._job.threads, streams=self._job.streams, batch=turn.batch)
         path = self._job.folder / f"{turn.scenario} {setting.words()}.npy"

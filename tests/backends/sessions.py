@@ -31,6 +31,19 @@ def check_inference(exported: Exported, streams: int, batch_size: int = 1) -> Ar
 
         session.infer_many(list(exported.samples), done)
         batch = session.infer(exported.samples)
+        into = np.full((1, session.classes), np.nan, np.float32)
+        # Copies that nothing else holds: a call must not read memory that was freed.
+        calls = [session.bind(sample[None].copy(), into) for sample in exported.samples]
+        written = []
+        for call in calls:
+            call()
+            written.append(into.copy())
+            into.fill(np.nan)
+        calls[0]()
+        np.testing.assert_array_equal(into, written[0])
+        with pytest.raises(Exception, match=r"shape|dimensions"):  # each framework's own, or edgeq's
+            session.bind(exported.samples[:1], np.zeros((1, session.classes + 1), np.float32))()
+    np.testing.assert_allclose(np.concatenate(written), np.concatenate(single), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(single[0], kept)
     assert batch.dtype == np.float32
     logits = np.concatenate(single)

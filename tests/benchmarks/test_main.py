@@ -112,6 +112,20 @@ def test_the_table_names_ratio_bar_and_verdict() -> None:
     assert row.verdict == "met"
 
 
+def test_a_row_that_misses_its_bar_says_where_its_time_goes() -> None:
+    def parts(callback_ms: float) -> dict[str, object]:
+        return {"where_ms": {"callback": callback_ms, "invoke": 3.2, "warm-up": 1234.0}}
+
+    rounds = (Measured(2.0, 1.0, parts(0.02)), Measured(2.0, 1.0, parts(0.04)), Measured(2.0, 1.0, parts(0.9)))
+    missed, met = (Row(Claim(name, "", "ms", BAD if name == "a/one" else GOOD), rounds) for name in ("a/one", "a/two"))
+    console = Console(record=True, width=160)
+    output.print_table([missed, met], console)
+    text = console.export_text()
+    assert "a/one, where the time goes: callback +40 µs, invoke 3.20 ms, warm-up 1.23 s" in text
+    assert "a/two, where" not in text
+    assert missed.as_json()["where_ms"] == {"callback": 0.04, "invoke": 3.2, "warm-up": 1234.0}
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0.01234, "0.0123"), (4.5678, "4.57"), (123.4, "123"), (1234.5, "1234"), (999.9, "1000")]
 )

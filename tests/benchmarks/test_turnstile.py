@@ -11,8 +11,10 @@ from contextlib import ExitStack
 import numpy as np
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks.harness_child import Loop
+from benchmarks.harness_child import Loop, apart_ms
 from benchmarks.turnstile import Turnstile, side_by_side
 from edgeq.spec.errors import EdgeqError
 
@@ -77,19 +79,11 @@ def test_an_error_of_one_is_told_when_both_have_ended() -> None:
     assert ended == [1]
 
 
-class _Session:
-    def __init__(self) -> None:
-        self.seen: list[np.ndarray] = []  # type: ignore[type-arg]
-
-    def infer(self, batch: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-        self.seen.append(batch)
-        return batch
-
-
 def test_a_slice_of_the_loop_follows_every_so_many_answers() -> None:
-    session, answers = _Session(), []
-    loop = Loop(session, [np.zeros(1), np.ones(1)], 0.001, every=3)  # type: ignore[arg-type]
-    complete = loop.after(lambda responses: answers.append((responses, len(session.seen))))
+    seen: list[int] = []
+    answers = []
+    loop = Loop([lambda: seen.append(0), lambda: seen.append(1)], 0.001, every=3)
+    complete = loop.after(lambda responses: answers.append((responses, len(seen))))
     for number in range(7):
         complete([number])
     assert [responses for responses, _ in answers] == [[number] for number in range(7)]
@@ -97,5 +91,30 @@ def test_a_slice_of_the_loop_follows_every_so_many_answers() -> None:
     assert before[:3] == [0, 0, 0], "it waits for as many answers"
     assert before[3] == before[5] > 0, "and for as many again"
     assert before[6] > before[5], "and comes after the answer"
-    assert loop.slices == 2
-    assert len(loop.took_ms) == len(session.seen)
+    assert loop.marks == [(3, 0), (6, before[5])]
+    assert len(loop.took_ms) == len(seen)
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=12), st.floats(-1, 1), st.floats(0, 3), st.integers(2, 9))
+def test_queries_are_compared_with_the_slices_around_them_however_the_machine_drifts(
+    sizes: list[int], apart: float, drift: float, each: int
+) -> None:
+    # Slice i of the loop takes 10 + i * drift, and the queries after it half a step more, and ``apart``.
+    calls = np.concatenate([np.full(size, 10 + index * drift) for index, size in enumerate(sizes)])
+    queries = np.concatenate([np.full(each, 10 + (index - 0.5) * drift + apart) for index in range(len(sizes))])
+    queries[each - 1 :: each] = np.nan  # a slice was in their callback
+    begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    marks = [((index + 1) * each, int(begin)) for index, begin in enumerate(begins)]
+    assert apart_ms(queries, calls, marks) == pytest.approx(apart, abs=1e-9)
+
+
+def test_one_stretch_that_was_disturbed_does_not_move_the_difference() -> None:
+    queries = np.array([10.0] * 5 + [10.1] * 5 + [40.0] * 5 + [10.1] * 5)
+    marks = [(5, 0), (10, 4), (15, 8), (20, 12)]
+    assert apart_ms(queries, np.full(16, 10.0), marks) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("marks", [[], [(3, 0)], [(1, 0), (2, 1)]])
+def test_without_queries_between_two_slices_there_is_no_difference(marks: list[tuple[int, int]]) -> None:
+    with pytest.raises(EdgeqError, match="nothing to compare"):
+        apart_ms(np.array([1.0, np.nan, 1.0]), np.ones(4), marks)

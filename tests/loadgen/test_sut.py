@@ -85,7 +85,37 @@ def test_resident_samples_are_one_block_and_are_freed() -> None:
     assert (samples.batches[4] == 4).all()
     assert samples.batches[4].shape == (1, *SHAPE)
     samples.unload([3, 4, 5])
-    assert samples.samples == samples.batches == {}
+    assert samples.samples == samples.batches == samples.calls == {}
+
+
+@pytest.mark.parametrize("loaded_first", [True, False])
+def test_each_resident_sample_has_its_call_once_it_is_bound(loaded_first: bool) -> None:
+    samples, system, logits = (
+        Resident(Numbered(9), "NCHW", SHAPE, Failure()),
+        Classifier(),
+        np.zeros((1, 2500), np.float32),
+    )
+    for step in sorted(("bind", "load"), reverse=loaded_first):
+        samples.load([3, 5]) if step == "load" else samples.bind(system, logits)
+    for index in (3, 5):
+        samples.calls[index]()
+        assert logits.argmax() == index
+
+
+def test_a_call_that_writes_nothing_does_not_answer_with_the_last_samples_classes() -> None:
+    class Silent(Classifier):
+        def bind(self, batch: Array, logits: Array) -> Any:
+            return super().bind(batch, logits) if batch[0, 0, 0, 0] == 3 else lambda: None
+
+    lg, answered = fake()
+    failure = Failure()
+    issue = sut.single_stream(lg, Silent(), resident(failure), failure, Clock(), accuracy=True)
+    issue([1], [3])
+    assert failure.error is None
+    issue([2], [4])
+    assert answered == [1, 2]
+    assert isinstance(failure.error, EdgeqError)
+    assert failure.error.code == "bad-output"
 
 
 def test_answer_cost_is_measured() -> None:

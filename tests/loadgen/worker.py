@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from edgeq.backends.null import open_null
-from edgeq.backends.session import SessionOptions
+from edgeq.backends.session import SessionOptions, bound
 from edgeq.loadgen.drive import drive
 from edgeq.loadgen.plan import Plan
-from edgeq.loadgen.protocols import Array, Done
+from edgeq.loadgen.protocols import Array, Call, Done
 from edgeq.spec.errors import EdgeqError
 
 SHAPE = (1, 2, 2)
@@ -57,6 +57,9 @@ class Classifier:
         first = batch[:, 0, 0, 0][:, None]
         distance: Array = (np.arange(CLASSES, dtype=np.float32)[None] - first) % CLASSES
         return -distance
+
+    def bind(self, batch: Array, logits: Array) -> Call:
+        return bound(lambda given: self.infer(given), batch, logits)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         for first in range(0, len(samples), 3):

@@ -7,7 +7,7 @@ import pytest
 
 from edgeq.artifact import Check
 from edgeq.backends.null import open_null
-from edgeq.backends.session import Array, Done, SessionOptions
+from edgeq.backends.session import Array, Call, Done, SessionOptions, bound
 from edgeq.logits import LOW_SQNR_DB
 from edgeq.run.canary import check_output, logits_of, time_queries
 from edgeq.spec.errors import EdgeqError
@@ -77,6 +77,9 @@ class Counting:
     def infer(self, batch: Array) -> Array:
         self.single += len(batch)
         return self._null.infer(batch)
+
+    def bind(self, batch: Array, logits: Array) -> Call:
+        return bound(self.infer, batch, logits)
 
     def infer_many(self, samples: Sequence[Array], done: Done) -> None:
         self.many += len(samples)
